@@ -1,0 +1,390 @@
+"""The cache: keys, prefixes, and who uses which page; the public face of kvtier.
+
+    >>> from kvtier import Cache, Config
+    >>> cache = Cache(Config(slots={"gpu": 4, "host": 8}))
+    >>> first = cache.sequence([b"a", b"b"])
+    >>> first.matched, bool(first.resume(new=2))
+    (0, True)
+    >>> cache.memory("gpu").array[first.slots()] = 7
+    >>> first.commit([b"a", b"b"])
+    >>> first.close()
+    >>> cache.sequence([b"a", b"b", b"c"]).hits
+    {'gpu': 2, 'host': 0}
+
+Every public operation begins with `poll`. What may fail is asked before anything changes; a failed
+copy leaves a legal state (`CopyFailed`). An error inside a commit, Ctrl-C among them, stops the
+cache: it says so from then on, with its last events, instead of going on from a broken state.
+
+A cache is used by one thread. Streams order its users on the device; only `wait(HOST)` of an engine,
+and `close`, block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence as Seq
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvtier import planner
+from kvtier.config import Config
+from kvtier.errors import BadRequest, CacheClosed, CacheFailed, KvtierError, SpecViolation
+from kvtier.journal import Journal, Subscriber
+from kvtier.outcomes import Granted, Holder, OutOfSlots, Outcome
+from kvtier.pages import Page
+from kvtier.planner import GPU, GroupDemand, Short
+from kvtier.policy import POLICIES
+from kvtier.sequence import Sequence
+from kvtier.slots import SlotPool
+from kvtier.stats import Counters, Stats, TierStats
+from kvtier.store import EVICTABLE, RECLAIMABLE, Store
+from kvtier.tiers import HostPool, Memory
+from kvtier.transfer import CpuEngine, Engine
+from kvtier_spec import Checker, Phase, SequenceState, Snapshot, SlotState, TraceError
+
+MAX_PAGES_A_DEMAND = 1 << 20
+"""Pages of one demand: a million; more is a wrong unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one sequence asks of a step: to be active, with `new` more open pages."""
+
+    sequence: Sequence
+    new: int = 0
+
+
+class Cache:
+    """Pages on gpu and host, found by key, used through sequences.
+
+    `memories` gives the memory of each tier, a list with one entry a group (by default numpy arrays
+    for both, one standing for the gpu); `engine` what copies between them (by default the cpu
+    engine, at once). A `NullEngine` needs no memories.
+    """
+
+    def __init__(
+        self, config: Config, *, engine: Engine | None = None,
+        memories: Seq[Seq[Memory]] | None = None,
+    ) -> None:
+        self.config = config
+        counts = [config.slots[tier.name] for tier in config.chain.tiers]
+        self._memories = memories
+        if engine is None:
+            self._memories = memories or _host_memories(config, counts)
+            engine = CpuEngine(self._memories)
+        self.engine = engine
+        self._journal = Journal()
+        self._counters = Counters(config.chain)
+        self._journal.subscribe(self._counters)
+        pools = [[SlotPool(count) for _ in config.groups] for count in counts]
+        self._store = Store(pools, POLICIES[config.policy](), engine, self._journal)
+        self._checker = Checker(config.chain, [counts for _ in config.groups])
+        if config.audit:
+            self._journal.auditor = self._checker.feed
+        self._sequences: dict[int, Sequence] = {}
+        self._next_sequence = 0
+        self._closed = False
+        self._failure: CacheFailed | None = None
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------ sequences
+
+    def sequence(self, keys: Seq[Hashable] = ()) -> Sequence:
+        """Look up a prompt: hold every page of it that any tier has; nothing is reordered.
+
+        `keys` name the full blocks of the prompt, in order. `hits` of the sequence counts, by tier,
+        the longest prefix that was found; pages behind the first miss are held too, until the
+        sequence commits their keys or closes. O(keys).
+        """
+        self._enter()
+        found = Sequence(self, self._next_sequence, list(keys), len(self.config.groups))
+        self._next_sequence += 1
+        names = [tier.name for tier in self.config.chain.tiers]
+        found.hits = dict.fromkeys(names, 0)
+        with self._commit():
+            for group in range(len(self.config.groups)):
+                self._find(found, group)
+            for page in found.tracks[0].pages:
+                found.hits[names[_primary(page)]] += 1
+            found.committed = len(found.tracks[0].pages)
+            self._sequences[found.id] = found
+        return found
+
+    def step(
+        self, demands: Iterable[Demand], *, stream: Hashable | None = None
+    ) -> Outcome:
+        """Meet the demands of many sequences with one plan, all or nothing.
+
+        Suspended sequences are resumed, active ones get their new pages appended.
+        """
+        return self.demand([(demand.sequence, demand.new) for demand in demands], stream)
+
+    def demand(
+        self, asked: Seq[tuple[Sequence, int]], stream: Hashable | None
+    ) -> Outcome:
+        """Meet demands; `Sequence.resume`, `Sequence.append` and `step` all come here."""
+        self._enter()
+        _check_demand(asked)
+        wanted = [GroupDemand() for _ in self.config.groups]
+        for sequence, new in asked:
+            for group, part in enumerate(wanted):
+                if sequence.state is SequenceState.SUSPENDED:
+                    part.pages += sequence.tracks[group].pages
+                part.new += new
+        plan = planner.plan(self._store, wanted)
+        if isinstance(plan, Short):
+            return self._refusal(plan)
+        with self._commit():
+            opened = self._store.run(plan, self.engine.lane(stream))
+            for sequence, new in asked:
+                self._activate(sequence, new, opened, stream)
+        return Granted(plan.recalled, plan.evicted)
+
+    def commit(self, sequence: Sequence, keys: list[Hashable], stream: Hashable | None) -> None:
+        """Commit the next open pages of a sequence (`Sequence.commit` has checked them)."""
+        self._enter()
+        fence = self.engine.record(self.engine.lane(stream))
+        first = sequence.committed
+        with self._commit():
+            for track in sequence.tracks:
+                pages = track.pages[first : first + len(keys)]
+                kept = self._store.commit(pages, keys, fence)
+                track.pages[first : first + len(keys)] = kept
+                self._settle(sequence, track, first, kept)
+            sequence.committed += len(keys)
+
+    def trim(self, sequence: Sequence, count: int) -> None:
+        """Drop the last open pages of a sequence (`Sequence.trim` has checked the count)."""
+        self._enter()
+        with self._commit():
+            for track in sequence.tracks:
+                gone = track.pages[len(track.pages) - count :]
+                self._note_use(gone, sequence.stream)
+                del track.pages[len(track.pages) - count :]
+                self._store.drop(gone)
+
+    def suspend(self, sequence: Sequence, stream: Hashable | None) -> None:
+        """Unpin and hold the pages of an active sequence."""
+        self._enter()
+        with self._commit():
+            for group, track in enumerate(sequence.tracks):
+                self._note_use(track.pages, stream)
+                twins = [page for page in track.pages if page.phase is Phase.TWIN]
+                kept = [page for page in track.pages if page.phase is not Phase.TWIN]
+                self._store.rest(kept[::-1], hold=True, gone=twins)
+                for position, mate in track.mates.items():
+                    track.pages[position] = mate
+                track.mates.clear()
+                assert all(page.group == group for page in track.pages)
+            sequence.state = SequenceState.SUSPENDED
+
+    def end(self, sequence: Sequence, stream: Hashable | None) -> None:
+        """Close a sequence: private pages are dropped, all others given up, prompt tail coldest."""
+        self._enter()
+        with self._commit():
+            for group, track in enumerate(sequence.tracks):
+                shared, private = sequence.shared(group)[::-1], sequence.private(group)
+                freed = [*track.spare.values(), *track.mates.values()]
+                if sequence.state is SequenceState.ACTIVE:
+                    self._note_use(track.pages, stream)
+                    self._store.rest(shared, hold=False, gone=private, freed=freed)
+                else:
+                    self._store.unhold([*shared, *freed])
+                    self._store.drop(private)
+                track.pages, track.spare, track.mates = [], {}, {}
+            sequence.committed = 0
+            sequence.state = SequenceState.CLOSED
+            del self._sequences[sequence.id]
+
+    # ------------------------------------------------------------------------- the cache itself
+
+    def poll(self) -> None:
+        """Take notice of what has ended: quarantined slots whose jobs are done come back."""
+        self._enter()
+
+    def wait(self, tickets: Iterable[int] = ()) -> None:
+        """Block until these tickets have ended. Between infallible tiers nothing hands one out."""
+        self._enter()
+        unknown = list(tickets)
+        if unknown:
+            raise BadRequest(f"tickets {unknown} are not of this cache")
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber` with each batch of the journal, after its commit; gives the way out."""
+        return self._journal.subscribe(subscriber)
+
+    def stats(self) -> Stats:
+        """Say what the cache holds and has done."""
+        store, counters = self._store, self._counters
+        tiers = {}
+        for index, tier in enumerate(self.config.chain.tiers):
+            counts = [pool.counts() for pool in store.pools[index]]
+            tiers[tier.name] = TierStats(
+                slots={state: sum(count[state] for count in counts) for state in SlotState},
+                evictable=sum(len(order) for order in store.evictable[index]),
+                shadows=sum(len(order) for order in store.reclaimable[index]),
+            )
+        return Stats(
+            tiers, dict(counters.events), counters.copied_by_name(), counters.saved,
+            counters.reclaimed, len(self._sequences), self._journal.failures,
+        )
+
+    def available(self, tier: str, group: int = 0) -> int:
+        """Say how many slots of a tier could be granted now (I7)."""
+        return planner.available(self._store, self.config.chain.index(tier), group)
+
+    def memory(self, tier: str, group: int = 0) -> Any:  # noqa: ANN401 - the pool the user gave
+        """Give the memory of a tier: `array` of a `HostPool`, `tensor` of a `DevicePool`."""
+        if self._memories is None:
+            raise BadRequest("this cache has no memory: its engine moves nothing")
+        return self._memories[self.config.chain.index(tier)][group]
+
+    def generations(self, group: int = 0) -> NDArray[np.int64]:
+        """Give the generation of each gpu slot; a view, it changes as slots are taken."""
+        return self._store.pools[GPU][group].generation
+
+    def snapshot(self, group: int = 0) -> Snapshot:
+        """Say what the runtime believes, in the spec's words, for the audit invariants."""
+        store = self._store
+        pages = store.pages[group].values()
+        tiers = range(len(self.config.chain))
+
+        def standing(tier: int, place: int) -> frozenset[int]:
+            return frozenset(page.id for page in pages if page.places[tier] == place)
+
+        queues = (store.evictable, EVICTABLE), (store.reclaimable, RECLAIMABLE)
+        for orders, place in queues:
+            for tier in tiers:
+                queued = sorted(page.id for page in orders[tier][group])
+                assert queued == sorted(standing(tier, place)), f"I3: queue of tier {tier} differs"
+        return Snapshot(
+            pools=tuple(store.pools[tier][group].states() for tier in tiers),
+            replicas={page.id: tuple(page.slots) for page in pages},
+            pins={page.id: page.pins for page in pages},
+            holds={page.id: page.holds for page in pages},
+            evictable=tuple(standing(tier, EVICTABLE) for tier in tiers),
+            reclaimable=tuple(standing(tier, RECLAIMABLE) for tier in tiers),
+            found={key: page.id for key, page in store.found[group].items()},
+        )
+
+    def primaries(self, group: int = 0) -> dict[Hashable, str]:
+        """Say on which tier each findable page has its warmest replica, by key."""
+        names = [tier.name for tier in self.config.chain.tiers]
+        return {key: names[_primary(page)] for key, page in self._store.found[group].items()}
+
+    def close(self) -> None:
+        """Close all sequences, finish the copies and return the memory. Idempotent; blocks."""
+        if self._closed:
+            return
+        if self._failure is None:
+            for sequence in list(self._sequences.values()):
+                sequence.close()
+            self.engine.synchronize()
+            self._store.poll()
+        self._closed = True
+        self.engine.close()
+
+    # ---------------------------------------------------------------------------------- inside
+
+    def _enter(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._closed:
+            raise CacheClosed("this cache was closed; open a new one")
+        if self._store.quarantined:
+            with self._commit():
+                self._store.poll()
+
+    @contextmanager
+    def _commit(self) -> Iterator[None]:
+        """Stop the cache if anything but a failed copy goes wrong while state changes."""
+        try:
+            yield
+        except KvtierError:
+            raise
+        except TraceError as error:
+            self._failure = SpecViolation(str(error), self._journal.tail())
+            raise self._failure from error
+        except BaseException as error:
+            self._failure = CacheFailed(repr(error), self._journal.tail())
+            raise
+
+    def _find(self, sequence: Sequence, group: int) -> None:
+        index, track = self._store.found[group], sequence.tracks[group]
+        pages = [index.get(key) for key in sequence.prompt]
+        end = next((i for i, page in enumerate(pages) if page is None), len(pages))
+        track.pages = [page for page in pages[:end] if page is not None]
+        track.spare = {i: page for i, page in enumerate(pages) if page is not None and i > end}
+        self._store.hold([*track.pages, *track.spare.values()])
+
+    def _activate(
+        self, sequence: Sequence, new: int, opened: list[list[Page]], stream: Hashable | None
+    ) -> None:
+        for track, fresh in zip(sequence.tracks, opened, strict=True):
+            track.pages += fresh[:new]
+            del fresh[:new]
+        sequence.state = SequenceState.ACTIVE
+        sequence.stream = stream
+
+    def _settle(
+        self, sequence: Sequence, track: Any, first: int, kept: list[Page]  # noqa: ANN401
+    ) -> None:
+        """Give up the holds of spare pages that were joined; hold the mates of twins."""
+        del sequence
+        taken, freed = [], []
+        for position, page in enumerate(kept, first):
+            spare = track.spare.pop(position, None)
+            if page.phase is Phase.TWIN and page.mate is not None:
+                track.mates[position] = page.mate
+                if spare is None:
+                    taken.append(page.mate)
+            elif spare is not None:
+                freed.append(spare)
+        self._store.hold(taken)
+        self._store.unhold(freed)
+
+    def _note_use(self, pages: Seq[Page], stream: Hashable | None) -> None:
+        if stream is not None:
+            self._store.note_use(pages, self.engine.record(self.engine.lane(stream)))
+
+    def _refusal(self, short: Short) -> OutOfSlots:
+        holders = tuple(
+            Holder(s.id, len(s.tracks[short.group].pages), 0)
+            if s.state is SequenceState.ACTIVE
+            else Holder(s.id, 0, len(s.tracks[short.group].pages))
+            for s in self._sequences.values()
+            if s.tracks[short.group].pages
+        )
+        return OutOfSlots(
+            self.config.chain.tiers[short.tier].name, self.config.groups[short.group].name,
+            short.asked, short.available, holders,
+        )
+
+
+def _primary(page: Page) -> int:
+    """Say on which tier a page has its warmest replica."""
+    return next(tier for tier, slot in enumerate(page.slots) if slot is not None)
+
+
+def _host_memories(config: Config, counts: list[int]) -> list[list[HostPool]]:
+    return [[HostPool(count, group.page_bytes) for group in config.groups] for count in counts]
+
+
+def _check_demand(asked: Seq[tuple[Sequence, int]]) -> None:
+    seen = set()
+    for sequence, new in asked:
+        if not 0 <= new <= MAX_PAGES_A_DEMAND:
+            raise BadRequest(f"{new} new pages for {sequence}; ask for 0 to {MAX_PAGES_A_DEMAND}")
+        if sequence.state not in (SequenceState.SUSPENDED, SequenceState.ACTIVE):
+            raise BadRequest(f"{sequence} cannot take pages; make a new sequence")
+        if sequence.id in seen:
+            raise BadRequest(f"{sequence} is asked for twice in one step; add its demands up")
+        seen.add(sequence.id)

@@ -1,0 +1,80 @@
+"""The journal: the only output of state changes, in batches, to whoever subscribed.
+
+A batch is a list of records (`kvtier_spec.Record`) that was committed as a unit. Subscribers run
+after the commit and cannot break it: an exception of one is counted and reported as a warning, and
+the others are still told. Metrics, KV events and plots are subscribers. The auditor is not one: it
+is asked first, and what it raises stops the cache.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from kvtier_spec import Batch, Record
+
+Subscriber = Callable[[Batch], object]
+
+TAIL_BATCHES = 32
+"""How many batches are kept for the message of an error."""
+
+
+class ObserverWarning(RuntimeWarning):
+    """A subscriber raised; the cache is not affected."""
+
+
+class Journal:
+    """Deliver batches to subscribers, in order, after each commit."""
+
+    def __init__(self) -> None:
+        self.auditor: Subscriber | None = None
+        self.failures = 0
+        self._subscribers: list[Subscriber] = []
+        self._tail: deque[Batch] = deque(maxlen=TAIL_BATCHES)
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Add a subscriber; call what is returned to remove it."""
+        self._subscribers.append(subscriber)
+
+        def remove() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+        return remove
+
+    def emit(self, records: list[Record]) -> None:
+        """Deliver one batch; records without pages and slots are left out."""
+        batch = [record for record in records if len(record.pages) or len(record.slots)]
+        if not batch:
+            return
+        self._tail.append(batch)
+        if self.auditor is not None:
+            self.auditor(batch)
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber(batch)
+            except Exception as error:  # noqa: BLE001 - an observer may raise anything
+                self.failures += 1
+                warnings.warn(f"journal subscriber: {error!r}", ObserverWarning, stacklevel=2)
+
+    def tail(self, count: int = 12) -> tuple[str, ...]:
+        """Write the last records as text, for the message of an error."""
+        lines = [line(record) for batch in self._tail for record in batch]
+        return tuple(islice(lines, max(0, len(lines) - count), None))
+
+
+def line(record: Record) -> str:
+    """Write one record as a line: event, tiers, pages, slots."""
+    parts = [str(record.kind)]
+    if record.is_private:
+        parts.append("private")
+    if record.kind in ("copy", "start"):
+        parts.append(f"{record.source}>{record.target}")
+    elif record.kind in ("release", "lose", "retire", "quarantine", "readmit", "grow"):
+        parts.append(f"@{record.target}")
+    for name, values in (("pages", record.pages), ("slots", record.slots), ("twins", record.twins)):
+        if len(values):
+            parts.append(f"{name}={list(values)}")
+    return " ".join(parts)

@@ -1,0 +1,90 @@
+"""Pages from cold to hot, with the exact places that an LRU order needs.
+
+Three things move a page: it is pushed to the hot end, it is removed, or it is *parked*: taken out
+for a while (held, with nowhere to go) and later put back exactly where it stood, because looking a
+page up must reorder nothing. Places are stamps of a clock; parked pages come back into a small
+sorted list that is merged at reading. Everything else is one ordered dictionary.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvtier.pages import Page
+
+
+class Order:
+    """An order of pages; iterate it from the coldest to the hottest."""
+
+    __slots__ = ("_back", "_clock", "_main", "_parked")
+
+    def __init__(self) -> None:
+        self._main: OrderedDict[Page, int] = OrderedDict()
+        self._back: list[tuple[int, int, Page]] = []
+        self._parked: dict[Page, int] = {}
+        self._clock = 0
+
+    def __len__(self) -> int:
+        return len(self._main) + len(self._back)
+
+    def __contains__(self, page: Page) -> bool:
+        return page in self._main or any(entry[2] is page for entry in self._back)
+
+    def __iter__(self) -> Iterator[Page]:
+        if not self._back:
+            return iter(self._main)
+        return self._merged()
+
+    def __reversed__(self) -> Iterator[Page]:
+        if not self._back:
+            return reversed(self._main)
+        return reversed(list(self._merged()))
+
+    def push(self, page: Page) -> None:
+        """Put a new page at the hot end."""
+        self._clock += 1
+        self._main[page] = self._clock
+
+    def renew(self, pages: Iterable[Page]) -> None:
+        """Move pages to the hot end, the last one hottest; a parked page gets its place there."""
+        for page in pages:
+            if page in self._parked:
+                self._clock += 1
+                self._parked[page] = self._clock
+            else:
+                self.remove(page)
+                self.push(page)
+
+    def remove(self, page: Page) -> int:
+        """Take a page out and forget its place (it is returned)."""
+        stamp = self._main.pop(page, None)
+        if stamp is not None:
+            return stamp
+        for at, entry in enumerate(self._back):
+            if entry[2] is page:
+                del self._back[at]
+                return entry[0]
+        raise AssertionError(f"{page} is not in this order")
+
+    def park(self, page: Page) -> None:
+        """Take a page out and remember its place."""
+        self._parked[page] = self.remove(page)
+
+    def unpark(self, page: Page) -> None:
+        """Put a parked page back where it stood."""
+        insort(self._back, (self._parked.pop(page), page.id, page))
+
+    def forget(self, page: Page) -> None:
+        """Forget the place of a parked page that will not come back to it."""
+        self._parked.pop(page, None)
+
+    def _merged(self) -> Iterator[Page]:
+        main = ((stamp, page.id, page) for page, stamp in self._main.items())
+        return (page for _, _, page in merge(main, list(self._back)))
+
+

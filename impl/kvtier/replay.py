@@ -1,0 +1,208 @@
+"""Replay a request trace by really running the cache, and count.
+
+Rules. Requests come in file order. At most `window` run: before one is admitted, a running one of
+the same session is closed, then the oldest while `window` run. Admission is one demand: recall of
+the longest prefix that any tier has, plus new pages for the rest of the prompt and for the output;
+if it is refused, the oldest running request is closed and it is asked again. Pages of a prompt
+behind the first miss are computed anew, even if some tier has them. A request larger than the gpu
+is rejected and not counted.
+
+Real bytes move unless the engine is `null`: every page carries content derived from its key, and
+every page of every prompt is compared when its request has been admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvtier.cache import Cache
+from kvtier.config import Config, Group
+from kvtier.errors import KvtierError
+from kvtier.sequence import Sequence as Running
+from kvtier.trace import Request
+from kvtier.transfer import NullEngine
+
+SAMPLES = 400
+"""Points of a run's timeline."""
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Mismatch(KvtierError):
+    """A page held other bytes than its key says: the one thing that must never happen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What is replayed on: running requests, slots, bytes of a page."""
+
+    window: int
+    gpu: int
+    host: int
+    page_bytes: int = 4096
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a replay counts, in pages (and bytes where the name says so)."""
+
+    mode: str
+    requests: int = 0
+    rejected: int = 0
+    forced: int = 0
+    pages: int = 0
+    gpu_hits: int = 0
+    host_hits: int = 0
+    disk_hits: int = 0
+    computed: int = 0
+    d2h_pages: int = 0
+    h2d_pages: int = 0
+    saved_pages: int = 0
+    disk_write_pages: int = 0
+    disk_read_pages: int = 0
+    disk_saved_pages: int = 0
+    d2h_bytes: int = 0
+    h2d_bytes: int = 0
+    saved_bytes: int = 0
+    verified_pages: int = 0
+
+    @property
+    def hit_rate(self) -> float:
+        """Give the share of prompt pages that were found on any tier."""
+        return (self.gpu_hits + self.host_hits + self.disk_hits) / max(1, self.pages)
+
+    def as_dict(self) -> dict[str, int | str]:
+        """Give all counts by name."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Sample:
+    """One point of a run: requests so far, bytes copied down, slots in use by tier."""
+
+    request: int
+    d2h_bytes: int
+    used: dict[str, int]
+    shadows: int
+
+
+@dataclass(slots=True)
+class Replay:
+    """One replay of a trace in one mode; `run` does it."""
+
+    requests: Sequence[Request]
+    sizes: Sizes
+    mode: str
+    moves_bytes: bool = True
+    audit: bool = False
+    counts: Counts = field(init=False)
+    timeline: list[Sample] = field(default_factory=list)
+    cache: Cache = field(init=False)
+    _running: list[tuple[str | None, Running]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = Counts(self.mode)
+        sizes = self.sizes
+        config = Config(
+            slots={"gpu": sizes.gpu, "host": sizes.host}, policy=self.mode, audit=self.audit,
+            groups=(Group(page_bytes=sizes.page_bytes),),
+        )
+        engine = None if self.moves_bytes else NullEngine([sizes.page_bytes])
+        self.cache = Cache(config, engine=engine)
+
+    def run(self, tick: Callable[[int], object] = lambda _: None) -> Counts:
+        """Replay all requests; `tick` is told how many are done."""
+        every = max(1, len(self.requests) // SAMPLES)
+        for number, request in enumerate(self.requests, 1):
+            self.request(request)
+            if number % every == 0 or number == len(self.requests):
+                self._sample(number)
+                tick(number)
+        self._sum()
+        self.cache.close()
+        return self.counts
+
+    def request(self, request: Request) -> None:
+        """Admit one request, after closing those that must make way."""
+        self._make_way(request.session)
+        if len(request.keys) + request.private > self.sizes.gpu:
+            self.counts.rejected += 1
+            return
+        sequence = self.cache.sequence(request.keys)
+        new = len(request.keys) - sequence.matched
+        while not sequence.resume(new=new + request.private):
+            self._close(0)
+            self.counts.forced += 1
+        self._count(request, sequence, new)
+        self._compute(request, sequence, new)
+        self._running.append((request.session, sequence))
+
+    def _make_way(self, session: str | None) -> None:
+        same = [i for i, (other, _) in enumerate(self._running) if other == session]
+        if session is not None and same:
+            self._close(same[0])
+        while len(self._running) >= self.sizes.window:
+            self._close(0)
+
+    def _close(self, index: int) -> None:
+        self._running.pop(index)[1].close()
+
+    def _count(self, request: Request, sequence: Running, new: int) -> None:
+        counts = self.counts
+        counts.requests += 1
+        counts.pages += len(request.keys)
+        counts.gpu_hits += sequence.hits["gpu"]
+        counts.host_hits += sequence.hits["host"]
+        counts.computed += new
+
+    def _compute(self, request: Request, sequence: Running, new: int) -> None:
+        """Stand for the forward pass: write what was missing, commit it, read the whole prompt."""
+        fresh = request.keys[len(request.keys) - new :]
+        if not self.moves_bytes:
+            sequence.commit(fresh)
+            return
+        memory = self.cache.memory("gpu").array
+        slots = sequence.slots()
+        first = len(request.keys) - new
+        memory[slots[first : len(request.keys)]] = content(fresh, self.sizes.page_bytes)
+        memory[slots[len(request.keys) :]] = 0xFF
+        sequence.commit(fresh)
+        self._verify(request.keys, memory[sequence.slots()[: len(request.keys)]])
+
+    def _verify(self, keys: Sequence[int], found: NDArray[np.uint8]) -> None:
+        expected = content(keys, self.sizes.page_bytes)
+        if not np.array_equal(found, expected):
+            wrong = np.flatnonzero((found != expected).any(axis=1))
+            raise Mismatch(f"{self.mode}: page {keys[wrong[0]]} holds other bytes than its key's")
+        self.counts.verified_pages += len(keys)
+
+    def _sample(self, number: int) -> None:
+        stats = self.cache.stats()
+        copied = stats.copied.get(("gpu", "host"), 0) * self.sizes.page_bytes
+        used = {name: tier.slots["owned"] for name, tier in stats.tiers.items()}  # type: ignore[index]
+        self.timeline.append(Sample(number, copied, used, stats.tiers["host"].shadows))
+
+    def _sum(self) -> None:
+        stats, counts, size = self.cache.stats(), self.counts, self.sizes.page_bytes
+        counts.d2h_pages = stats.copied.get(("gpu", "host"), 0)
+        counts.h2d_pages = stats.copied.get(("host", "gpu"), 0)
+        counts.saved_pages = stats.saved
+        counts.d2h_bytes, counts.h2d_bytes = counts.d2h_pages * size, counts.h2d_pages * size
+        counts.saved_bytes = counts.saved_pages * size
+
+
+def content(keys: Sequence[int], page_bytes: int) -> NDArray[np.uint8]:
+    """Derive the bytes of pages from their keys: shape (keys, page_bytes), different for each.
+
+    >>> a, b = content([1, 2], 12)
+    >>> len(a), bool((a == b).all())
+    (12, False)
+    """
+    words = np.arange(-(-page_bytes // 8), dtype=np.uint64)
+    names = np.array(keys, np.uint64) * _ODD
+    rows = names[:, None] ^ words[None, :]
+    return rows.view(np.uint8)[:, :page_bytes]

@@ -1,0 +1,420 @@
+"""The store: pages and their replicas. It runs plans, and it alone writes the state of a page.
+
+Every change goes the same way: slots, page objects, `reconcile` (which derives from a page's state
+the queues its replicas stand in), and one batch to the journal. Nothing else assigns a slot, a count
+or a queue.
+
+Copies between infallible tiers are eager: the state changes at submission, the slots carry fences,
+and whoever uses a slot next is ordered after them on the device. Each stage of a plan reserves its
+slots, submits, and commits as a unit. A submission that fails leaves its sources as they were; its
+targets go back if nothing was queued, and into quarantine until the lane has passed if something
+was. There is one place for that: `_submit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kvtier.errors import CopyFailed
+from kvtier.journal import Journal
+from kvtier.order import Order
+from kvtier.pages import Page
+from kvtier.planner import GPU, HOST, GroupPlan, Plan
+from kvtier.policy import Policy
+from kvtier.slots import Fence, SlotPool, Slots
+from kvtier.transfer import OFFLOAD, RECALL, Copies, CopyFault, CopyRefused, Engine
+from kvtier_spec import Kind, Phase, Record
+
+NOWHERE, EVICTABLE, RECLAIMABLE, PARKED = range(4)
+"""Where a replica stands: in no queue, in its tier's eviction or reclaim order, or parked (an
+evictable primary but for its holders, who leave it nowhere to go; it keeps its place)."""
+
+
+class Quarantined(NamedTuple):
+    """Slots put aside until a lane has passed a fence."""
+
+    tier: int
+    group: int
+    slots: Slots
+    fence: Fence
+
+
+@dataclass(slots=True)
+class Store:
+    """Pools, orders and the index of keys, by tier and group; `pages` holds all that live."""
+
+    pools: list[list[SlotPool]]
+    policy: Policy
+    engine: Engine
+    journal: Journal
+    evictable: list[list[Order]] = field(init=False)
+    reclaimable: list[list[Order]] = field(init=False)
+    found: list[dict[Hashable, Page]] = field(init=False)
+    pages: list[dict[int, Page]] = field(init=False)
+    quarantined: list[Quarantined] = field(default_factory=list)
+    _next_id: int = 0
+
+    def __post_init__(self) -> None:
+        groups = range(len(self.pools[GPU]))
+        self.evictable = [[Order() for _ in groups] for _ in self.pools]
+        self.reclaimable = [[Order() for _ in groups] for _ in self.pools]
+        self.found = [{} for _ in groups]
+        self.pages = [{} for _ in groups]
+
+    # ---------------------------------------------------------------------------------- users
+
+    def hold(self, pages: Sequence[Page]) -> None:
+        """Hold pages: they may move down but are never dropped. Reorders nothing."""
+        for page in pages:
+            page.holds += 1
+        self.reconcile(pages)
+        self._emit([Record(Kind.HOLD, _ids(pages))], pages)
+
+    def unhold(self, pages: Sequence[Page]) -> None:
+        """Give up holds. Reorders nothing."""
+        for page in pages:
+            page.holds -= 1
+        self.reconcile(pages)
+        self._emit([Record(Kind.UNHOLD, _ids(pages))], pages)
+
+    def rest(
+        self, pages: Sequence[Page], *, hold: bool, gone: Sequence[Page] = (),
+        freed: Sequence[Page] = (),
+    ) -> None:
+        """End an activity: unpin pages (hottest last), in exchange for holds or for nothing.
+
+        `gone` are private pages that leave with their user, `freed` pages whose hold is given up.
+        """
+        records = [Record(Kind.HOLD, _ids(pages))] if hold else []
+        for page in pages:
+            page.pins -= 1
+            page.holds += hold
+        for page in freed:
+            page.holds -= 1
+        records += [Record(Kind.UNPIN, _ids(pages)), Record(Kind.UNHOLD, _ids(freed))]
+        records += [Record(Kind.DROP, _ids(gone))]
+        self._forget(gone)
+        self.reconcile([*pages, *freed])
+        if self.policy.touches_shadows:
+            self._touch_shadows(pages)
+        self._emit(records, [*pages, *gone, *freed])
+
+    def drop(self, pages: Sequence[Page]) -> None:
+        """Drop pages with all their replicas."""
+        self._forget(pages)
+        self._emit([Record(Kind.DROP, _ids(pages))], pages)
+
+    def commit(
+        self, pages: Sequence[Page], keys: Sequence[Hashable], fence: Fence
+    ) -> list[Page]:
+        """Commit open pages under keys; give the pages that their user has pinned afterwards.
+
+        Where another page is found under a key: if that one has no gpu replica it takes the slot
+        (join), else the new page becomes its twin. Holds are the caller's business.
+        """
+        index = self.found[pages[0].group] if pages else {}
+        fresh: list[Page] = []
+        twins: list[Page] = []
+        for page, key in zip(pages, keys, strict=True):
+            page.key = key
+            page.mate = index.setdefault(key, page)
+            page.phase = Phase.COMMITTED if page.mate is page else Phase.TWIN
+            (fresh if page.mate is page else twins).append(page)
+        for page in fresh:
+            page.mate = None
+        self._note_writes(pages, fence)
+        records = [
+            Record(Kind.COMMIT, _ids(fresh), keys=[page.key for page in fresh], fence=fence),
+            Record(
+                Kind.COMMIT, _ids(twins), keys=[page.key for page in twins], fence=fence,
+                is_private=True,
+            ),
+        ]
+        joined = self._join(twins, records)
+        self._emit(records, pages)
+        return [joined.get(page, page) for page in pages]
+
+    def _join(self, twins: list[Page], records: list[Record]) -> dict[Page, Page]:
+        """Let pages without a gpu replica take their twins' slots."""
+        joined: dict[Page, Page] = {}
+        for twin in twins:
+            mate = twin.mate
+            if mate is not None and mate.slots[GPU] is None:
+                mate.slots[GPU], twin.slots[GPU] = twin.slots[GPU], None
+                mate.pins += 1
+                self.pages[twin.group].pop(twin.id)
+                joined[twin] = mate
+        mates = list(joined.values())
+        records.append(Record(Kind.JOIN, _ids(mates), twins=_ids(joined)))
+        if mates and not self.policy.keeps_shadow:
+            records.append(Record(Kind.RELEASE, _ids(mates), target=HOST))
+            self._give(mates, HOST)
+        self.reconcile(self.policy.shadow_order(mates))
+        return joined
+
+    # ---------------------------------------------------------------------------------- plans
+
+    def run(self, plan: Plan, lane: int) -> list[list[Page]]:
+        """Run a plan for a user on a lane; give the opened pages of each group.
+
+        Raises CopyFailed after a failed submission: earlier stages stand, later ones did not begin.
+        """
+        for group, stage in enumerate(plan.groups):
+            self._clear(group, stage)
+        for group, stage in enumerate(plan.groups):
+            self._offload(group, stage)
+        moved = self._recall(plan.groups)
+        return [
+            self._grant(group, stage, moved[group], lane)
+            for group, stage in enumerate(plan.groups)
+        ]
+
+    def _clear(self, group: int, plan: GroupPlan) -> None:
+        """Reclaim, drop and re-bind: book-keeping only, nothing here can fail."""
+        self._give(plan.reclaim, HOST)
+        self._forget(plan.drop)
+        self._give(plan.rebind, GPU)
+        self.reconcile([*plan.reclaim, *plan.rebind])
+        self.journal.emit([
+            Record(Kind.RELEASE, _ids(plan.reclaim), target=HOST, group=group),
+            Record(Kind.DROP, _ids(plan.drop), group=group),
+            Record(Kind.RELEASE, _ids(plan.rebind), target=GPU, group=group),
+        ])
+
+    def _offload(self, group: int, plan: GroupPlan) -> None:
+        """Copy victims to the host; all of the batch enters the host order in eviction order."""
+        pages = plan.offload
+        if not pages:
+            return
+        moved = self._submit("offload", OFFLOAD, GPU, HOST, pages)
+        committed = [page for page in pages if page.phase is not Phase.OPEN]
+        self._give(pages, GPU)
+        self._set(pages, HOST, moved)
+        self.reconcile(pages)
+        if plan.rebind:
+            self.evictable[HOST][group].renew(plan.batch)
+        self.journal.emit([
+            Record(Kind.COPY, _ids(pages), moved.tolist(), source=GPU, target=HOST, group=group),
+            Record(Kind.RELEASE, _ids(committed), target=GPU, group=group),
+        ])
+
+    def _recall(self, plans: Sequence[GroupPlan]) -> list[Slots]:
+        """Submit the recalls of all groups; they are committed with the pins, all or none."""
+        moved: list[Slots] = []
+        try:
+            for plan in plans:
+                pages = plan.recall
+                none = np.empty(0, np.int64)
+                moved.append(self._submit("recall", RECALL, HOST, GPU, pages) if pages else none)
+        except CopyFailed:
+            for group, slots in enumerate(moved):
+                self._quarantine(GPU, group, slots, RECALL)
+            raise
+        return moved
+
+    def _grant(self, group: int, plan: GroupPlan, moved: Slots, lane: int) -> list[Page]:
+        """Commit the recalls, open the new pages, and pin all that was asked for."""
+        recalled, records = plan.recall, []
+        if recalled:
+            left = [p for p in recalled if p.phase is not Phase.OPEN and not self.policy.keeps_shadow]
+            self._set(recalled, GPU, moved)
+            self._give(recalled if left else [p for p in recalled if p.phase is Phase.OPEN], HOST)
+            records = [
+                Record(
+                    Kind.COPY, _ids(recalled), moved.tolist(), source=HOST, target=GPU, group=group
+                ),
+                Record(Kind.RELEASE, _ids(left), target=HOST, group=group),
+            ]
+        for page in plan.pin:
+            page.pins += 1
+            page.holds -= 1
+        opened = self._open(group, plan.new)
+        pinned = _ids(plan.pin)
+        records += [
+            Record(Kind.PIN, pinned, group=group), Record(Kind.UNHOLD, pinned, group=group),
+            Record(Kind.OPEN, _ids(opened), [p.slots[GPU] for p in opened], group=group),  # type: ignore[misc]
+        ]
+        self.reconcile(self.policy.shadow_order(recalled))
+        self.reconcile(page for page in plan.pin if page.places[GPU] == EVICTABLE)
+        self._order_user(group, plan.pin, opened, lane)
+        self.journal.emit(records)
+        return opened
+
+    def _open(self, group: int, count: int) -> list[Page]:
+        slots = self.pools[GPU][group].take(count).tolist() if count else []
+        tiers, first = len(self.pools), self._next_id
+        self._next_id += count
+        opened = []
+        for number, slot in enumerate(slots, first):
+            page = Page(number, group, [slot] + [None] * (tiers - 1))
+            page.pins = 1
+            opened.append(page)
+        self.pages[group].update((page.id, page) for page in opened)
+        return opened
+
+    def _order_user(self, group: int, pinned: list[Page], opened: list[Page], lane: int) -> None:
+        """Order the user's lane after the last writes of what it reads and all use of what it writes."""
+        pool = self.pools[GPU][group]
+        fences = pool.fences_to_read(_slots(pinned, GPU))
+        for other, number in pool.fences_to_write(_slots(opened, GPU)).items():
+            fences[other] = max(number, fences.get(other, 0))
+        fences.pop(lane, None)
+        if fences:
+            self.engine.wait(lane, fences)
+
+    # ---------------------------------------------------------------------------------- copies
+
+    def _submit(
+        self, stage: str, lane: int, source: int, target: int, pages: Sequence[Page]
+    ) -> Slots:
+        """Reserve target slots and submit copies; the one place where a copy can fail."""
+        group = pages[0].group
+        from_pool, to_pool = self.pools[source][group], self.pools[target][group]
+        sources, targets = _slots(pages, source), to_pool.take(len(pages))
+        waits = from_pool.fences_to_read(sources)
+        for other, number in to_pool.fences_to_write(targets).items():
+            waits[other] = max(number, waits.get(other, 0))
+        waits.pop(lane, None)
+        try:
+            fence = self.engine.submit(Copies(lane, group, source, target, sources, targets), waits)
+        except CopyRefused as error:
+            to_pool.give(targets)
+            raise CopyFailed(stage, 0, str(error)) from error
+        except CopyFault as error:
+            self._quarantine(target, group, targets, lane)
+            from_pool.note_read(sources, self.engine.record(lane))
+            raise CopyFailed(stage, error.queued, str(error)) from error
+        from_pool.note_read(sources, fence)
+        to_pool.note_write(targets, fence)
+        return targets
+
+    def _quarantine(self, tier: int, group: int, slots: Slots, lane: int) -> None:
+        self.pools[tier][group].quarantine(slots)
+        self.quarantined.append(Quarantined(tier, group, slots, self.engine.record(lane)))
+        self.journal.emit(
+            [Record(Kind.QUARANTINE, slots=slots.tolist(), target=tier, group=group)]
+        )
+
+    def poll(self) -> None:
+        """Readmit quarantined slots whose jobs have ended."""
+        still = []
+        for aside in self.quarantined:
+            if not self.engine.is_done(aside.fence):
+                still.append(aside)
+                continue
+            self.pools[aside.tier][aside.group].readmit(aside.slots)
+            self.journal.emit([
+                Record(
+                    Kind.READMIT, slots=aside.slots.tolist(), target=aside.tier, group=aside.group
+                )
+            ])
+        self.quarantined = still
+
+    # ---------------------------------------------------------------------------------- fences
+
+    def note_use(self, pages: Sequence[Page], fence: Fence) -> None:
+        """Hand a user's last use of pinned pages to their slots: reads, and writes of open pages."""
+        if pages:
+            self.pools[GPU][pages[0].group].note_read(_slots(pages, GPU), fence)
+            self._note_writes([page for page in pages if page.phase is Phase.OPEN], fence)
+
+    def _note_writes(self, pages: Sequence[Page], fence: Fence) -> None:
+        if pages:
+            self.pools[GPU][pages[0].group].note_write(_slots(pages, GPU), fence)
+
+    # ------------------------------------------------------------------------ slots and queues
+
+    def _set(self, pages: Sequence[Page], tier: int, slots: Slots) -> None:
+        for page, slot in zip(pages, slots.tolist(), strict=True):
+            page.slots[tier] = slot
+
+    def _give(self, pages: Sequence[Page], tier: int) -> None:
+        """Give the slots of pages on one tier back."""
+        if not pages:
+            return
+        self.pools[tier][pages[0].group].give(_slots(pages, tier))
+        for page in pages:
+            page.slots[tier] = None
+
+    def _forget(self, pages: Sequence[Page]) -> None:
+        """Make pages absent: slots given back, out of every queue, not findable."""
+        if not pages:
+            return
+        group = pages[0].group
+        for tier in range(len(self.pools)):
+            self._give([page for page in pages if page.slots[tier] is not None], tier)
+        for page in pages:
+            page.pins = page.holds = 0
+            if page.phase is Phase.COMMITTED:
+                del self.found[group][page.key]
+            del self.pages[group][page.id]
+        self.reconcile(pages)
+
+    def reconcile(self, pages: Iterable[Page]) -> None:
+        """Put each replica into the queue that its page's state implies (I3).
+
+        The warmest replica is the primary: evictable unless pinned, parked if held on the last tier.
+        Colder ones are shadows. Entering a queue is entering at its end; coming back from `PARKED`
+        is coming back to the old place.
+        """
+        last = len(self.pools) - 1
+        for page in pages:
+            is_primary = True
+            places = page.places
+            for tier, slot in enumerate(page.slots):
+                if slot is None:
+                    place = NOWHERE
+                elif is_primary:
+                    is_primary = False
+                    if page.pins:
+                        place = NOWHERE
+                    else:
+                        place = PARKED if page.holds and tier == last else EVICTABLE
+                else:
+                    place = RECLAIMABLE
+                if place != places[tier]:
+                    self._move(page, tier, places[tier], place)
+                    places[tier] = place
+
+    def _move(self, page: Page, tier: int, before: int, after: int) -> None:
+        order = self.evictable[tier][page.group]
+        shadows = self.reclaimable[tier][page.group]
+        if before == PARKED:
+            if after == EVICTABLE:
+                order.unpark(page)
+                return
+            order.forget(page)
+        elif before == EVICTABLE and after != PARKED:
+            order.remove(page)
+        elif before == RECLAIMABLE:
+            shadows.remove(page)
+        if after == RECLAIMABLE:
+            shadows.push(page)
+        elif after in (EVICTABLE, PARKED) and before != EVICTABLE:
+            order.push(page)
+        if after == PARKED:
+            order.park(page)
+
+    def _touch_shadows(self, pages: Sequence[Page]) -> None:
+        """Move the shadows of pages that nobody pins any more to the end of the reclaim order."""
+        for page in pages:
+            if not page.pins and page.places[HOST] == RECLAIMABLE:
+                self.reclaimable[HOST][page.group].renew((page,))
+
+    def _emit(self, records: list[Record], pages: Sequence[Page]) -> None:
+        if pages:
+            for record in records:
+                record.group = pages[0].group
+            self.journal.emit(records)
+
+
+def _ids(pages: Iterable[Page]) -> list[int]:
+    return [page.id for page in pages]
+
+
+def _slots(pages: Sequence[Page], tier: int) -> Slots:
+    return np.array([page.slots[tier] for page in pages], np.int64)

@@ -1,0 +1,86 @@
+"""The gpu tier: slots in one tensor on any torch device.
+
+torch is imported when a pool is made and not before: the core runs without it, with a `HostPool`
+standing for the gpu.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvtier.errors import CacheClosed, ConfigError
+from kvtier.tiers.base import Bytes
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DevicePool:
+    """Slots in a torch tensor of shape (slots, page_bytes), dtype uint8.
+
+    `tensor` is made on `device`, or adopted: a runtime that owns its KV memory passes it, and it is
+    left alone at close. An adopted tensor is contiguous, its first dimension the slots.
+    """
+
+    def __init__(
+        self, slots: int, page_bytes: int, *, device: str = "cpu", tensor: torch.Tensor | None = None
+    ) -> None:
+        torch = _torch()
+        if tensor is None:
+            tensor = torch.zeros((slots, page_bytes), dtype=torch.uint8, device=device)
+        self._tensor: torch.Tensor | None = _as_bytes(torch, tensor, slots, page_bytes)
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The memory itself, one row a slot."""
+        if self._tensor is None:
+            raise CacheClosed("this memory was closed with its cache")
+        return self._tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Say how many slots there are and the bytes of each."""
+        slots, page_bytes = self.tensor.shape
+        return slots, page_bytes
+
+    def read(self, slots: NDArray[np.int64]) -> Bytes:
+        """Copy slots to the host."""
+        index = _torch().from_numpy(slots).to(self.tensor.device)
+        found: Bytes = self.tensor.index_select(0, index).cpu().numpy()
+        return found
+
+    def write(self, slots: NDArray[np.int64], data: Bytes) -> None:
+        """Copy slots from the host."""
+        torch = _torch()
+        index = torch.from_numpy(slots).to(self.tensor.device)
+        rows = torch.from_numpy(np.ascontiguousarray(data)).to(self.tensor.device)
+        self.tensor.index_copy_(0, index, rows)
+
+    def close(self) -> None:
+        """Let the tensor go."""
+        self._tensor = None
+
+
+def _torch() -> Any:  # noqa: ANN401 - a module
+    try:
+        import torch
+    except ImportError as error:
+        raise ConfigError(
+            "a device pool needs torch: install kvtier[cuda], or leave the default host memory"
+        ) from error
+    return torch
+
+
+def _as_bytes(torch: Any, tensor: Any, slots: int, page_bytes: int) -> Any:  # noqa: ANN401
+    if not tensor.is_contiguous():
+        raise ConfigError("an adopted tensor must be contiguous, its first dimension the slots")
+    flat = tensor.view(torch.uint8).reshape(tensor.shape[0], -1)
+    if tuple(flat.shape) != (slots, page_bytes):
+        raise ConfigError(
+            f"the adopted tensor has {flat.shape[0]} slots of {flat.shape[1]} bytes, "
+            f"the cache asks for {slots} of {page_bytes}"
+        )
+    return flat
