@@ -1,0 +1,5 @@
+"""`python -m kvtier` is `kvtier`."""
+
+from kvtier.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Measurements: what the book-keeping costs, and the figures that a replay must reach."""
