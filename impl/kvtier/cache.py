@@ -123,7 +123,8 @@ class Cache:
     ) -> Outcome:
         """Meet the demands of many sequences with one plan, all or nothing.
 
-        Suspended sequences are resumed, active ones get their new pages appended.
+        Suspended sequences are resumed, active ones get their new pages appended. From here on all
+        of them are used on `stream`; it is ordered after what an active one did on another.
         """
         return self.demand([(demand.sequence, demand.new) for demand in demands], stream)
 
@@ -328,11 +329,21 @@ class Cache:
     def _activate(
         self, sequence: Sequence, new: int, opened: list[list[Page]], stream: Hashable | None
     ) -> None:
+        if sequence.state is SequenceState.ACTIVE and sequence.stream != stream:
+            self._change_stream(sequence, stream)
         for track, fresh in zip(sequence.tracks, opened, strict=True):
             track.pages += fresh[:new]
             del fresh[:new]
         sequence.state = SequenceState.ACTIVE
         sequence.stream = stream
+
+    def _change_stream(self, sequence: Sequence, stream: Hashable | None) -> None:
+        """Order the new stream of an active sequence after its use on the old one."""
+        if sequence.stream is not None:
+            lane, number = self.engine.record(self.engine.lane(sequence.stream))
+            for track in sequence.tracks:
+                self._store.note_use(track.pages, (lane, number))
+            self.engine.wait(self.engine.lane(stream), {lane: number})
 
     def _settle(
         self, sequence: Sequence, track: Any, first: int, kept: list[Page]  # noqa: ANN401
