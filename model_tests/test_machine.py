@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 )
 
 from kvtier.policy import POLICIES
-from model_tests.driver import PROMPTS, Call, Driver, Setup
+from model_tests.driver import MAX_SEQUENCES, PROMPTS, Call, Driver, Setup
 
 ENGINES = ("null", "cpu", "late")
 
@@ -37,15 +37,21 @@ class CacheMachine(RuleBasedStateMachine):
         self.driver: Driver | None = None
 
     @initialize(
-        policy=st.sampled_from(sorted(POLICIES)), gpu=st.integers(3, 8), host=st.integers(0, 12),
+        policy=st.sampled_from(sorted(POLICIES)), gpu=st.integers(3, 8),
+        host=st.integers(0, 3) | st.integers(4, 12),
         engine=st.runner().flatmap(lambda machine: st.sampled_from(machine.engines)),
-        ran=st.lists(st.integers(0, len(PROMPTS) - 1), max_size=6),
+        ran=st.lists(
+            st.tuples(st.integers(0, len(PROMPTS) - 1), st.sampled_from(("close", "suspend"))),
+            max_size=6,
+        ),
     )
-    def start(self, policy: str, gpu: int, host: int, engine: str, ran: list[int]) -> None:
-        """Start with a cache that has run some prompts, one after the other."""
+    def start(
+        self, policy: str, gpu: int, host: int, engine: str, ran: list[tuple[int, str]]
+    ) -> None:
+        """Start with a cache that has run some prompts, one after the other, to some end."""
         self.driver = Driver(Setup(policy, gpu, host, engine))
-        for prompt in ran:
-            populate(self.driver, prompt)
+        for prompt, end in ran:
+            populate(self.driver, prompt, end)
 
     @precondition(lambda self: self.driver is not None)
     @rule(call=st.runner().flatmap(enabled))
@@ -60,13 +66,19 @@ class CacheMachine(RuleBasedStateMachine):
             self.driver.finish()
 
 
-def populate(driver: Driver, prompt: int) -> None:
-    """Run a prompt to its end: look up, resume, commit, close; skipped where it does not fit."""
+def populate(driver: Driver, prompt: int, end: str) -> None:
+    """Run a prompt: look it up, resume, commit, then close or suspend; skipped where it cannot."""
+    if len(driver.users) == MAX_SEQUENCES:
+        return
     driver.sequence(prompt)
     sequence = driver.users[-1].sequence
     index, new = len(driver.users) - 1, len(sequence.prompt) - sequence.matched
-    if driver.resume(index, new, None) and new:
-        driver.commit(index, new)
+    if driver.resume(index, new, None):
+        if new:
+            driver.commit(index, new)
+        if end == "suspend":
+            driver.suspend(index)
+            return
     driver.close(index)
 
 

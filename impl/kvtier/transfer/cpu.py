@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvtier.slots import Fence
 from kvtier.tiers import Memory
@@ -27,11 +27,12 @@ Memories = Sequence[Sequence[Memory]]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work of one lane: what it waits for, and what it does."""
+    """Work of one lane: what it waits for, what it does, and the copies if it is some."""
 
     fence: Fence
     waits: tuple[Fence, ...]
     run: Callable[[], object]
+    copies: Copies | None = None
 
 
 class CpuEngine:
@@ -66,7 +67,12 @@ class CpuEngine:
 
     def launch(self, stream: Hashable, work: Callable[[], object]) -> Fence:
         """Queue a user's work on a stream, after all that the stream was told to wait for."""
-        return self._push(self.lane(stream), {}, work)
+        return self._push(self.lane(stream), {}, work, None)
+
+    def pending(self) -> list[tuple[Fence, Copies]]:
+        """List the copies that are queued and have not run."""
+        jobs = [job for queue in self._queues.values() for job in queue]
+        return [(job.fence, job.copies) for job in jobs if job.copies is not None]
 
     def record(self, lane: int) -> Fence:
         """Give the fence of all that was submitted to a lane so far."""
@@ -142,18 +148,22 @@ class CpuEngine:
     def _enqueue(self, copies: Copies, waits: Fences, count: int) -> Fence:
         source = self._memories[copies.source][copies.group]
         target = self._memories[copies.target][copies.group]
-        sources, targets = copies.sources[:count], copies.targets[:count]
-        return self._push(
-            copies.lane, waits, lambda: target.write(targets, source.read(sources))
-        )
+        part = replace(copies, sources=copies.sources[:count], targets=copies.targets[:count])
 
-    def _push(self, lane: int, waits: Fences, run: Callable[[], object]) -> Fence:
+        def run() -> None:
+            target.write(part.targets, source.read(part.sources))
+
+        return self._push(copies.lane, waits, run, part)
+
+    def _push(
+        self, lane: int, waits: Fences, run: Callable[[], object], copies: Copies | None
+    ) -> Fence:
         fence = self._lanes.next(lane)
         needed = {**self._blocked.pop(lane, {})}
         for other, number in waits.items():
             needed[other] = max(number, needed.get(other, 0))
         needed.pop(lane, None)
-        self._queues.setdefault(lane, deque()).append(Job(fence, tuple(needed.items()), run))
+        self._queues.setdefault(lane, deque()).append(Job(fence, tuple(needed.items()), run, copies))
         while not self.is_manual and self.pump():
             pass
         return fence

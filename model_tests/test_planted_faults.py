@@ -1,0 +1,26 @@
+"""Faults planted by hand into the runtime: the stateful machine must find each."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from model_tests.faults import FAULTS, Fault, planted
+from model_tests.test_machine import CacheMachine
+
+HUNT = settings(
+    max_examples=600, stateful_step_count=40, deadline=None, phases=[Phase.generate],
+    database=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_each_planted_fault_is_found(fault: Fault) -> None:
+    """The machine fails on a runtime with this fault."""
+    hunt = seed(1)(type(fault.__name__, (CacheMachine,), {}))
+
+    with planted(fault), pytest.raises(Exception) as found:  # noqa: PT011 - whatever sees it first
+        run_state_machine_as_test(hunt, settings=HUNT)
+
+    assert not isinstance(found.value, AttributeError | NameError), found.value
