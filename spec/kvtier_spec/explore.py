@@ -2,9 +2,9 @@
 
 Symmetry: pages are interchangeable, and so are the slots of a tier. The key of a world is therefore
 the sorted multiset of its page configurations (twins grouped with the page of their key) and, per
-tier, how many slots are quarantined and retiring. That is sound because a world that violates an
-invariant is reported and never expanded, and among worlds that satisfy I1 the key is the world up
-to renaming.
+tier, how many slots are quarantined and retiring. That is sound because every world is checked when
+an edge leads to it, before its key is looked at (a double owner has the key of a legal world), and
+among worlds that satisfy I1 and I6 the key is the world up to renaming.
 
 The alternative, naming slots in a normal form, costs ten times as much and says no more.
 For counts alone `census.py` is a thousand times faster and must agree exactly.
@@ -85,17 +85,15 @@ class Search:
         except LedgerError as error:
             return self._violated(here, event, [Violation("I1", str(error))])
         broken = invariants.in_step(self.spec, world, event, after)
-        if not self._within(after, event):
-            broken += invariants.in_state(self.spec, after)
-            return self._violated(here, event, broken) if broken else False
-        self.found.edges += 1
-        self._fire(world, event)
-        there = key(after)
-        if there not in self.parents or broken:
-            broken += invariants.in_state(self.spec, after)
-            if broken:
-                return self._violated(here, event, broken)
-            self._visit(there, after, (here, event))
+        broken += invariants.in_state(self.spec, after)
+        if broken:
+            return self._violated(here, event, broken)
+        if self._within(after, event):
+            self.found.edges += 1
+            self._fire(world, event)
+            there = key(after)
+            if there not in self.parents:
+                self._visit(there, after, (here, event))
         return False
 
     def _within(self, world: World, event: Event) -> bool:

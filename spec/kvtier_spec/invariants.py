@@ -69,8 +69,9 @@ class Snapshot:
 def partition(spec: Spec, world: World) -> Iterator[Violation]:
     """I1, in a state: ownership is a bijection and every page is in a declared state."""
     listed: Counter[tuple[int, int]] = Counter()
+    declared = states.declared(spec.chain)
     for index, page in enumerate(world.pages):
-        if page.state not in _declared(spec):
+        if page.state not in declared:
             yield Violation("I1", f"page {index} is in the undeclared state {page.state}")
         has = frozenset(tier for tier, slot in enumerate(page.slots) if slot is not None)
         if has != page.state.owned():
@@ -81,10 +82,6 @@ def partition(spec: Spec, world: World) -> Iterator[Violation]:
             owners = listed[tier, slot]
             if owners != (state is SlotState.OWNED):
                 yield Violation("I1", f"slot {slot} of tier {tier} is {state}, with {owners} owners")
-
-
-def _declared(spec: Spec) -> frozenset[states.State]:
-    return frozenset(states.generate(spec.chain))
 
 
 def pins(_: Spec, world: World) -> Iterator[Violation]:

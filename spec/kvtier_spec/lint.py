@@ -32,7 +32,7 @@ def lint(chain: Chain, rules: tuple[Rule, ...] = RULES) -> list[str]:
     """
     table = rows(chain, rules)
     found = [f"{_name(chain, row)}: {problem}" for row in table for problem in _problems(chain, row)]
-    return [*found, *_doubles(chain, table), *_unreachable(chain, table)]
+    return [*found, *_doubles(chain, table), *_handovers(table), *_unreachable(chain, table)]
 
 
 def _name(chain: Chain, row: Row) -> str:
@@ -40,7 +40,7 @@ def _name(chain: Chain, row: Row) -> str:
 
 
 def _problems(chain: Chain, row: Row) -> Iterator[str]:
-    if row.after not in states.generate(chain):
+    if row.after not in states.declared(chain):
         yield f"leads to the undeclared state {row.after}"
     yield from _balance(row)
     yield from _content(row)
@@ -81,6 +81,13 @@ def _doubles(chain: Chain, table: tuple[Row, ...]) -> list[str]:
         for (state, event), count in seen.items()
         if count > 1
     ]
+
+
+def _handovers(table: tuple[Row, ...]) -> list[str]:
+    """What one page adopts in a join, its twin hands over in the same event."""
+    adopted = {v.tier for row in table if row.rule.label == "join" for v in row.verbs if v.op == "adopt"}
+    handed = {v.tier for row in table if row.rule.label == "joined" for v in row.verbs if v.op == "hand"}
+    return [] if adopted == handed else [f"join adopts slots on {adopted}, joined hands {handed}"]
 
 
 def _unreachable(chain: Chain, table: tuple[Row, ...]) -> list[str]:

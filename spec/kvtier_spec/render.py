@@ -6,8 +6,8 @@ what the page becomes, with the conditions that remain to be asked.
 
 from __future__ import annotations
 
-from kvtier_spec import states
-from kvtier_spec.chain import Chain
+from kvtier_spec import invariants, states
+from kvtier_spec.chain import GPU_HOST, GPU_HOST_DISK, Chain
 from kvtier_spec.lifecycle import RULES
 from kvtier_spec.machine import Row, rows
 from kvtier_spec.states import ABSENT, State
@@ -81,3 +81,39 @@ def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+
+
+def document() -> str:
+    """Write the reference page of the lifecycle: diagrams, table and guards, all generated."""
+    parts = [
+        "# The lifecycle, generated",
+        "This page is written from the table (`pytest --rewrite-golden`); a test fails when it is stale.",
+        "## Settled states, gpu and host", _fenced(mermaid(GPU_HOST)),
+        "## Event × state, gpu and host",
+        "What a page becomes. An empty cell is an error: the trace checker refuses the event.",
+        table(GPU_HOST),
+        "## Guards", "Conditions of each event, for every chain.", guard_table(),
+        "## Settled states, gpu, host and disk", _fenced(mermaid(GPU_HOST_DISK)),
+        "## Event × state, gpu, host and disk (settled states)", table(GPU_HOST_DISK),
+        "## Invariants", invariant_table(),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def invariant_table() -> str:
+    """Write the numbered invariants, and by whom each is judged."""
+    lines = [_line(["", "invariant", "judged by"]), _line(["---", "---", "---"])]
+    for number, title in invariants.TITLES.items():
+        here = [
+            word for word, where in (
+                ("every state", invariants.WORLD), ("every step", invariants.STEP),
+                ("audit of the runtime", invariants.AUDIT),
+            ) if number in where
+        ]
+        judges = "; ".join([*here, *([invariants.ELSEWHERE[number]] if number in invariants.ELSEWHERE else [])])
+        lines.append(_line([number, title, judges]))
+    return "\n".join(lines) + "\n"
+
+
+def _fenced(text: str) -> str:
+    return f"```mermaid\n{text}```"

@@ -91,3 +91,9 @@ def generate(chain: Chain) -> tuple[State, ...]:
             if source in valid and target not in valid
         ]
     return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def declared(chain: Chain) -> frozenset[State]:
+    """Give the declared states as a set."""
+    return frozenset(generate(chain))

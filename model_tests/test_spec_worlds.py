@@ -1,0 +1,105 @@
+"""Small worlds of the spec, exhaustively: exact counts, every invariant, every guard, every goal."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvtier_spec import GPU_HOST, GPU_HOST_DISK, GPU_HOST_DISK_REMOTE, Chain
+from kvtier_spec import census, experiments, goals
+from kvtier_spec.explore import explore
+from kvtier_spec.world import Bounds, Illegal, Spec, events, start, step
+
+COUNTS = [
+    (GPU_HOST, 2, 2, 839, 7_356),
+    (GPU_HOST_DISK, 2, 2, 17_679, 208_519),
+    (GPU_HOST_DISK_REMOTE, 2, 2, 380_224, 5_699_328),
+    (GPU_HOST_DISK, 3, 2, 54_049, 718_508),
+]
+
+
+@pytest.mark.parametrize(("chain", "pages", "slots", "worlds", "edges"), COUNTS)
+def test_the_exact_number_of_worlds(
+    chain: Chain, pages: int, slots: int, worlds: int, edges: int
+) -> None:
+    """A change of behaviour changes these numbers, and a person must look."""
+    found = census.count(chain, pages=pages, slots_each=slots)
+
+    assert (found.states, found.edges) == (worlds, edges)
+    assert found.violations == []
+    assert census.never_fired(chain, found) == []
+
+
+@pytest.mark.parametrize(
+    ("chain", "pages", "slots"),
+    [(GPU_HOST, 1, 1), (GPU_HOST, 2, 2), (GPU_HOST, 3, 1), (GPU_HOST_DISK, 1, 1),
+     (GPU_HOST_DISK, 2, 1)],
+)
+def test_the_census_counts_what_the_explorer_visits(chain: Chain, pages: int, slots: int) -> None:
+    """The fast count and the slow search with slot identities agree exactly."""
+    fast = census.count(chain, pages=pages, slots_each=slots)
+    slow = explore(Spec(chain), pages=pages, slots=slots)
+
+    assert slow.violations == []
+    assert (fast.states, fast.edges) == (slow.states, slow.edges)
+
+
+@pytest.mark.parametrize("bounds", [Bounds(pins=2), Bounds(holds=2), Bounds(quarantined=2)])
+def test_the_census_and_the_explorer_agree_under_other_bounds(bounds: Bounds) -> None:
+    """The two counts share nothing of how they treat the bounds."""
+    fast = census.count(GPU_HOST, pages=2, slots_each=2, bounds=bounds)
+    slow = explore(Spec(GPU_HOST), pages=2, slots=2, bounds=bounds)
+
+    assert slow.violations == []
+    assert (fast.states, fast.edges) == (slow.states, slow.edges)
+
+
+@pytest.mark.parametrize(("rule", "guard"), list(experiments.guards()))
+def test_every_guard_is_needed_or_its_silence_explained(rule: str, guard: str) -> None:
+    """Without a guard something breaks, by a shortest path; or the list says why nothing can."""
+    found = experiments.missing(rule, guard)
+
+    if (rule, guard) in experiments.SILENT:
+        assert not found.violations
+    else:
+        assert found.violations
+        assert found.path
+
+
+def test_silent_guards_exist() -> None:
+    """The list of silent guards names guards of the table."""
+    assert set(experiments.SILENT) <= set(experiments.guards())
+
+
+@pytest.mark.parametrize("chain", [GPU_HOST, GPU_HOST_DISK])
+def test_every_goal_is_reached(chain: Chain) -> None:
+    """The interesting places can be reached, or a vacuous model would pass everything."""
+    wanted = goals.goals(chain)
+    slots = (2, 2, 1)[: len(chain)]
+
+    found = explore(Spec(chain), pages=2, slots=slots, goals=wanted, stop_at_goals=True)
+
+    assert set(found.reached) == set(wanted)
+
+
+def test_a_refused_event_changes_nothing_and_names_its_guard() -> None:
+    """The pure world is immutable; an illegal event says which guard it breaks."""
+    spec = Spec(GPU_HOST)
+    world = start(GPU_HOST, 1, (1, 1))
+    opened = step(spec, world, next(e for e in events(spec, world) if e.rule == "open")).world
+
+    with pytest.raises(Illegal, match="absent"):
+        step(spec, opened, next(e for e in events(spec, world) if e.rule == "open"))
+
+    assert world == start(GPU_HOST, 1, (1, 1))
+
+
+def test_users_are_told_of_a_loss() -> None:
+    """`lose` of the last replica of a page in use says whose users must be told."""
+    spec = Spec(GPU_HOST)
+    world = start(GPU_HOST, 1, (1, 1))
+    for rule in ("open", "lose"):
+        event = next(e for e in events(spec, world) if e.rule == rule)
+        result = step(spec, world, event)
+        world = result.world
+
+    assert result.told == 0

@@ -1,0 +1,146 @@
+"""The trace checker: it follows legal journals and refuses the first illegal event, by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kvtier import NullEngine
+from kvtier.replay import Replay, Sizes
+from kvtier.trace import extract, load
+from kvtier_spec import GPU_HOST, GPU_HOST_DISK, Batch, Checker, Kind, Record, TraceError
+
+FENCE = (3, 1)
+
+
+def checker() -> Checker:
+    """A checker of two slots a tier."""
+    return Checker(GPU_HOST, [(2, 2)])
+
+
+def journal() -> list[Record]:
+    """A page opened, committed, unpinned, evicted and recalled."""
+    return [
+        Record(Kind.OPEN, [1], [0]),
+        Record(Kind.COMMIT, [1], keys=["k"], fence=FENCE),
+        Record(Kind.UNPIN, [1]),
+        Record(Kind.COPY, [1], [1], source=0, target=1),
+        Record(Kind.RELEASE, [1], target=0),
+        Record(Kind.COPY, [1], [0], source=1, target=0),
+        Record(Kind.PIN, [1]),
+    ]
+
+
+def test_a_legal_journal_passes() -> None:
+    """The world is followed to its end."""
+    follows = checker()
+    follows.feed(journal())
+
+    assert follows.state_names() == {1: "gpu+host"}
+    assert follows.check() == []
+    assert [str(v) for v in follows.quiescent()] != []
+
+
+@pytest.mark.parametrize("missing", range(6))
+def test_a_missing_line_is_noticed(missing: int) -> None:
+    """A journal with one line left out is no run of the spec."""
+    lines = journal()
+    del lines[missing]
+
+    with pytest.raises(TraceError):
+        checker().feed(lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "damage", "guard"),
+    [
+        (1, {"fence": None}, "fence of the last write"),
+        (1, {"is_private": True}, "a page under the key"),
+        (3, {"slots": [7]}, "slot free"),
+        (4, {"target": 1}, "unpinned if gpu"),
+        (0, {"pages": [1, 2], "slots": [0, 0]}, "slot free"),
+    ],
+)
+def test_damage_is_named(line: int, damage: dict[str, object], guard: str) -> None:
+    """The error names the event, the page and the guard that fails."""
+    lines = journal()
+    lines[line] = replace(lines[line], **damage)
+    if guard == "unpinned if gpu":
+        lines[4] = Record(Kind.RELEASE, [1], target=0)
+        lines.insert(4, Record(Kind.PIN, [1]))
+
+    with pytest.raises(TraceError) as found:
+        checker().feed(lines)
+
+    assert found.value.guard == guard
+    assert found.value.guard in str(found.value)
+
+
+def test_flights_are_judged_too() -> None:
+    """A demotion that lands twice is refused at the second landing."""
+    follows = Checker(GPU_HOST_DISK, [(1, 1, 1)])
+    lines = [
+        Record(Kind.OPEN, [1], [0]), Record(Kind.COMMIT, [1], keys=["k"], fence=FENCE),
+        Record(Kind.UNPIN, [1]), Record(Kind.COPY, [1], [0], source=0, target=1),
+        Record(Kind.START, [1], [0], source=1, target=2), Record(Kind.LAND, [1]),
+    ]
+    follows.feed(lines)
+    assert follows.state_names() == {1: "gpu+host+disk"}
+
+    with pytest.raises(TraceError, match="in flight"):
+        follows.feed([Record(Kind.LAND, [1])])
+
+
+def test_a_join_moves_the_slot_and_the_users() -> None:
+    """A page on the host takes its twin's slot; the twin is gone."""
+    follows = checker()
+    follows.feed(journal()[:5])
+    follows.feed([
+        Record(Kind.OPEN, [2], [0]),
+        Record(Kind.COMMIT, [2], keys=["k"], fence=FENCE, is_private=True),
+        Record(Kind.JOIN, [1], twins=[2]),
+    ])
+
+    assert follows.state_names() == {1: "gpu+host"}
+    assert follows.check() == []
+
+
+def test_a_quarantined_slot_is_nobodys() -> None:
+    """Slots set aside cannot be taken until they are readmitted."""
+    follows = checker()
+    follows.feed([Record(Kind.QUARANTINE, slots=[0], target=0)])
+
+    with pytest.raises(TraceError, match="slot free"):
+        follows.feed([Record(Kind.OPEN, [1], [0])])
+    follows.feed([Record(Kind.READMIT, slots=[0], target=0), Record(Kind.OPEN, [1], [0])])
+
+
+def test_a_real_replays_journal_is_legal_and_loses_no_line_unnoticed() -> None:
+    """The journal of the main job passes; with any tenth batch missing it does not."""
+    batches: list[Batch] = []
+    sizes = Sizes(window=3, gpu=260, host=200)
+    run = Replay(load(extract(), limit=40), sizes, "shadow_first", moves_bytes=False)
+    run.cache.subscribe(batches.append)
+    run.run()
+    slots = [(sizes.gpu, sizes.host)]
+
+    whole = Checker(GPU_HOST, slots)
+    for batch in batches:
+        whole.feed(batch)
+    assert whole.quiescent() == []
+    assert isinstance(run.cache.engine, NullEngine)
+
+    for missing in range(0, len(batches) - 20, 10):
+        assert _noticed(slots, batches[:missing] + batches[missing + 1 :]), f"batch {missing}"
+
+
+def _noticed(slots: list[tuple[int, int]], batches: list[Batch]) -> bool:
+    """Say whether a journal is refused, or found unfinished at its end."""
+    partial = Checker(GPU_HOST, slots)
+    try:
+        for batch in batches:
+            partial.feed(batch)
+    except TraceError:
+        return True
+    return bool(partial.quiescent())
