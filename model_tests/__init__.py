@@ -1,0 +1,1 @@
+"""Tests of the spec and the runtime that need no GPU."""

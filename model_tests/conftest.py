@@ -9,7 +9,11 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, database=None, print_blob=True,
+    "ci",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
@@ -18,7 +22,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--rewrite-golden`."""
     parser.addoption(
-        "--rewrite-golden", action="store_true",
+        "--rewrite-golden",
+        action="store_true",
         help="write stories and generated documents anew instead of comparing them",
     )
 

@@ -1,9 +1,9 @@
 """Drive a cache by plain calls, with an oracle beside it and every invariant after each.
 
 A call is a tuple of plain values: ("resume", sequence, new, fail). `calls()` lists those that make
-sense now, legal or to be refused; `do()` performs one and judges the result. Hypothesis, the planted
-faults and the seeded walk all use this one driver, so a counterexample is a list of tuples that can
-be pasted.
+sense now, legal or to be refused; `do()` performs one and judges the result. Hypothesis, the
+planted faults and the seeded walk all use this one driver, so a counterexample is a list of tuples
+that can be pasted.
 
 The oracle is the spec: the trace checker follows the journal (`audit`), and the runtime's snapshot
 is compared with the world that the journal describes. Bytes are the second oracle: with the cpu
@@ -85,7 +85,9 @@ class Driver:
 
     def __init__(self, setup: Setup) -> None:
         config = Config(
-            slots={"gpu": setup.gpu, "host": setup.host}, policy=setup.policy, audit=True,
+            slots={"gpu": setup.gpu, "host": setup.host},
+            policy=setup.policy,
+            audit=True,
             groups=(Group(page_bytes=PAGE_BYTES),),
         )
         self.setup = setup
@@ -335,7 +337,8 @@ class Driver:
     def _watch_policy(self, batch: Batch) -> None:
         """I9, at each clear stage: what a full host gives up is what the policy says.
 
-        Violations are kept for `check`: an observer cannot break the cache, nor the test through it.
+        Violations are kept for `check`: an observer cannot break the cache, nor the test through
+        it.
         """
         kinds = {record.kind for record in batch}
         if not kinds <= {Kind.RELEASE, Kind.DROP}:

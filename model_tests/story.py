@@ -97,7 +97,9 @@ class Teller:
         memories = [[HostPool(gpu, PAGE_BYTES)], [HostPool(host, PAGE_BYTES)]]
         self.engine = CpuEngine(memories, is_manual=options.get("engine") == "late")
         config = Config(
-            slots={"gpu": gpu, "host": host}, policy=options["policy"], audit=True,
+            slots={"gpu": gpu, "host": host},
+            policy=options["policy"],
+            audit=True,
             groups=(Group(page_bytes=PAGE_BYTES),),
         )
         self.cache = Cache(config, engine=self.engine, memories=memories)
@@ -148,5 +150,3 @@ class Teller:
 def tell(text: str) -> str:
     """Tell a story anew."""
     return Teller().tell(text)
-
-

@@ -25,6 +25,7 @@ from kvtier import (
     WrongState,
 )
 from kvtier.journal import ObserverWarning
+from kvtier.queues import Queues
 from kvtier.store import Store
 from kvtier.tiers import HostPool
 from kvtier_spec import Batch, Record
@@ -159,8 +160,11 @@ def test_a_stale_table_is_an_error_not_a_wrong_page() -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda s: s.slots(), lambda s: s.append(1), lambda s: s.commit(["a"]),
-        lambda s: s.trim(0), lambda s: s.suspend(),
+        lambda s: s.slots(),
+        lambda s: s.append(1),
+        lambda s: s.commit(["a"]),
+        lambda s: s.trim(0),
+        lambda s: s.suspend(),
     ],
 )
 def test_what_needs_pins_is_refused_while_suspended(act) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -228,15 +232,15 @@ def test_an_interrupt_inside_a_commit_stops_the_cache(monkeypatch: pytest.Monkey
     """After Ctrl-C in the middle of a change the cache refuses to go on, with its last events."""
     of = cache()
     run(of, "a").close()
-    before = Store.reconcile
+    before = Queues.reconcile
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Store, "reconcile", interrupted)
+    monkeypatch.setattr(Queues, "reconcile", interrupted)
     with pytest.raises(KeyboardInterrupt):
         of.sequence(["a"])
-    monkeypatch.setattr(Store, "reconcile", before)
+    monkeypatch.setattr(Queues, "reconcile", before)
 
     with pytest.raises(CacheFailed, match="commit") as found:
         of.sequence(["a"])

@@ -32,7 +32,8 @@ def copies(lane: int, sources: list[int], targets: list[int], *, up: bool = Fals
 
 
 ENGINES: list[Callable[[], Engine]] = [
-    lambda: NullEngine([4]), lambda: CpuEngine(memories()),
+    lambda: NullEngine([4]),
+    lambda: CpuEngine(memories()),
     lambda: CpuEngine(memories(), is_manual=True),
 ]
 
@@ -57,10 +58,14 @@ def test_every_engine_numbers_and_counts_its_work(make: Callable[[], Engine]) ->
     engine.close()
 
 
-@pytest.mark.parametrize("make", [
-    lambda: HostPool(5, 6), lambda: DevicePool(5, 6),
-    lambda: DevicePool(5, 6, tensor=torch.zeros((5, 3), dtype=torch.float16)),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HostPool(5, 6),
+        lambda: DevicePool(5, 6),
+        lambda: DevicePool(5, 6, tensor=torch.zeros((5, 3), dtype=torch.float16)),
+    ],
+)
 def test_every_memory_reads_what_was_written(make: Callable[[], Memory]) -> None:
     """Slots are independent and hold their bytes; reading gives a copy."""
     memory = make()
@@ -159,7 +164,9 @@ def test_quarantine_and_readmission() -> None:
         pool.readmit(slots)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["push", "remove", "park", "unpark"]), st.integers(0, 5))))
+@given(
+    st.lists(st.tuples(st.sampled_from(["push", "remove", "park", "unpark"]), st.integers(0, 5)))
+)
 def test_an_order_is_a_list_with_places(moves: list[tuple[str, int]]) -> None:
     """Parked pages come back between the same neighbours; all else is an LRU list."""
     pages = [Page(number, 0, [None, None]) for number in range(6)]

@@ -30,7 +30,9 @@ def test_the_extract_gives_the_simulators_counts(row: dict[str, str]) -> None:
 def test_every_page_is_read_back_and_the_journal_is_legal() -> None:
     """With real bytes and the auditor on, the main job runs clean and reads what it should."""
     requests = load(extract(), limit=120)
-    run = Replay(requests, Sizes(window=3, gpu=300, host=400, page_bytes=24), "page_first", audit=True)
+    run = Replay(
+        requests, Sizes(window=3, gpu=300, host=400, page_bytes=24), "page_first", audit=True
+    )
 
     counts = run.run()
 

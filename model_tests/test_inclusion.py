@@ -16,18 +16,21 @@ Turn = tuple[int, int, int, int]
 """Session, pages to cut off its context, pages to add, private pages."""
 TURNS = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 4), st.integers(0, 2)),
-    min_size=1, max_size=60,
+    min_size=1,
+    max_size=60,
 )
 SIZES = st.builds(
     lambda window, gpu, host: Sizes(window=window, gpu=gpu, host=host),
-    st.integers(1, 4), st.integers(8, 24), st.integers(0, 40),
+    st.integers(1, 4),
+    st.integers(8, 24),
+    st.integers(0, 40),
 )
 SHORT = settings(max_examples=60, deadline=None)
 LONGEST = 14
 
 
 def requests_of(turns: list[Turn]) -> list[Request]:
-    """Make requests of growing sessions that share their first two pages; equal ids, equal prefix."""
+    """Make requests of growing sessions that share two pages; equal ids mean equal prefixes."""
     fresh = iter(range(2, 1 << 20))
     contexts = {session: [0, 1] for session in range(5)}
     found = []
@@ -55,6 +58,7 @@ class Watched:
         self.replay.cache.subscribe(self)
 
     def __call__(self, batch: Batch) -> None:
+        """Follow what comes to the gpu and what leaves it."""
         for record in batch:
             for index, page in enumerate(record.pages):
                 if record.kind is Kind.COMMIT:

@@ -37,7 +37,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.driver: Driver | None = None
 
     @initialize(
-        policy=st.sampled_from(sorted(POLICIES)), gpu=st.integers(3, 8),
+        policy=st.sampled_from(sorted(POLICIES)),
+        gpu=st.integers(3, 8),
         host=st.integers(0, 3) | st.integers(4, 12),
         engine=st.runner().flatmap(lambda machine: st.sampled_from(machine.engines)),
         ran=st.lists(

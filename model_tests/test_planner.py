@@ -44,8 +44,10 @@ def _works(free: int, pages: list[Page], victims: tuple[Page, ...], ways: tuple[
         stays |= {page} if way == "rebind" else set()
         copies += way == "copy"
     given_up = [
-        page for page in pages
-        if page.slots[HOST] is not None and page not in stays
+        page
+        for page in pages
+        if page.slots[HOST] is not None
+        and page not in stays
         and (page.slots[GPU] is not None or not page.holds)
     ]
     return copies <= free + len(given_up)

@@ -10,8 +10,13 @@ from model_tests.faults import FAULTS, Fault, planted
 from model_tests.test_machine import CacheMachine
 
 HUNT = settings(
-    max_examples=600, stateful_step_count=40, deadline=None, phases=[Phase.generate],
-    database=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    max_examples=600,
+    stateful_step_count=40,
+    deadline=None,
+    phases=[Phase.generate],
+    database=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
 )
 
 

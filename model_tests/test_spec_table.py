@@ -5,12 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from transitions import MachineError
 
-from kvtier_spec import GPU_HOST, GPU_HOST_DISK, GPU_HOST_DISK_REMOTE, Chain, ChainError, Tier
-from kvtier_spec import lint, render, sequence, slots, states
+from kvtier_spec import (
+    GPU_HOST,
+    GPU_HOST_DISK,
+    GPU_HOST_DISK_REMOTE,
+    Chain,
+    ChainError,
+    Tier,
+    lint,
+    render,
+    sequence,
+    slots,
+    states,
+)
 from kvtier_spec.cases import Case, Needs
 from kvtier_spec.lifecycle import RULES, Rule, Verb
 from kvtier_spec.machine import compiled, fire, reference
@@ -42,11 +54,13 @@ def damaged() -> list[tuple[str, tuple[Rule, ...]]]:
 DAMAGE = {
     "dropped": lambda _: (),
     "doubled": lambda verb: (verb, verb),
-    "turned": lambda verb: (Verb({"take": "give", "give": "take"}.get(verb.op, "give"), verb.tier),),
+    "turned": lambda verb: (
+        Verb({"take": "give", "give": "take"}.get(verb.op, "give"), verb.tier),
+    ),
 }
 
 
-def _damaged_verbs(rule: Rule, at: int, change):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _damaged_verbs(rule: Rule, at: int, change: Any) -> Any:
     def verbs(case: Case) -> tuple[Verb, ...]:
         whole = rule.verbs(case)
         return (*whole[:at], *change(whole[at]), *whole[at + 1 :]) if at < len(whole) else whole
@@ -73,7 +87,7 @@ BLIND = "fail touched, verb 0 turned"
 
 
 def _ops_touched(name: str, rules: tuple[Rule, ...]) -> set[str]:
-    label, at = name.rsplit(", verb ", 1)[0], int(name.rsplit(", verb ", 1)[1].split()[0])
+    label, at = name.rsplit(", verb ", 1)[0], int(name.rsplit(", verb ", 1)[1].split(maxsplit=1)[0])
     whole = {rule.label: rule for rule in RULES}[label]
     del rules
     found = set()
@@ -105,7 +119,9 @@ def test_the_reference_machine_and_the_compiled_dict_agree(chain: Chain) -> None
                 assert fire(machine, page, event) == allowed
                 expected = row.after if allowed else state
                 assert page.state == states.name(chain, expected)
-                assert (page.pins, page.holds) == (row.rule.users(case) if allowed else (pins, holds))
+                assert (page.pins, page.holds) == (
+                    row.rule.users(case) if allowed else (pins, holds)
+                )
 
 
 def test_names_of_states_are_unique() -> None:
@@ -117,9 +133,7 @@ def test_names_of_states_are_unique() -> None:
 
 def test_a_promoted_page_is_a_page_of_the_host_not_a_shadow() -> None:
     """After disk -> host the host replica is the primary, and the disk replica its shadow."""
-    row = compiled(GPU_HOST_DISK)[
-        states.State(Phase.COMMITTED, frozenset({2}), (2, 1)), "land"
-    ]
+    row = compiled(GPU_HOST_DISK)[states.State(Phase.COMMITTED, frozenset({2}), (2, 1)), "land"]
 
     assert states.name(GPU_HOST_DISK, row.after) == "host+disk"
 

@@ -1,11 +1,18 @@
-"""Small worlds of the spec, exhaustively: exact counts, every invariant, every guard, every goal."""
+"""Small worlds of the spec, exhaustively: exact counts, invariants, guards, goals."""
 
 from __future__ import annotations
 
 import pytest
 
-from kvtier_spec import GPU_HOST, GPU_HOST_DISK, GPU_HOST_DISK_REMOTE, Chain
-from kvtier_spec import census, experiments, goals
+from kvtier_spec import (
+    GPU_HOST,
+    GPU_HOST_DISK,
+    GPU_HOST_DISK_REMOTE,
+    Chain,
+    census,
+    experiments,
+    goals,
+)
 from kvtier_spec.explore import explore
 from kvtier_spec.world import Bounds, Illegal, Spec, events, start, step
 
@@ -31,8 +38,13 @@ def test_the_exact_number_of_worlds(
 
 @pytest.mark.parametrize(
     ("chain", "pages", "slots"),
-    [(GPU_HOST, 1, 1), (GPU_HOST, 2, 2), (GPU_HOST, 3, 1), (GPU_HOST_DISK, 1, 1),
-     (GPU_HOST_DISK, 2, 1)],
+    [
+        (GPU_HOST, 1, 1),
+        (GPU_HOST, 2, 2),
+        (GPU_HOST, 3, 1),
+        (GPU_HOST_DISK, 1, 1),
+        (GPU_HOST_DISK, 2, 1),
+    ],
 )
 def test_the_census_counts_what_the_explorer_visits(chain: Chain, pages: int, slots: int) -> None:
     """The fast count and the slow search with slot identities agree exactly."""

@@ -81,9 +81,12 @@ def test_flights_are_judged_too() -> None:
     """A demotion that lands twice is refused at the second landing."""
     follows = Checker(GPU_HOST_DISK, [(1, 1, 1)])
     lines = [
-        Record(Kind.OPEN, [1], [0]), Record(Kind.COMMIT, [1], keys=["k"], fence=FENCE),
-        Record(Kind.UNPIN, [1]), Record(Kind.COPY, [1], [0], source=0, target=1),
-        Record(Kind.START, [1], [0], source=1, target=2), Record(Kind.LAND, [1]),
+        Record(Kind.OPEN, [1], [0]),
+        Record(Kind.COMMIT, [1], keys=["k"], fence=FENCE),
+        Record(Kind.UNPIN, [1]),
+        Record(Kind.COPY, [1], [0], source=0, target=1),
+        Record(Kind.START, [1], [0], source=1, target=2),
+        Record(Kind.LAND, [1]),
     ]
     follows.feed(lines)
     assert follows.state_names() == {1: "gpu+host+disk"}
@@ -96,11 +99,13 @@ def test_a_join_moves_the_slot_and_the_users() -> None:
     """A page on the host takes its twin's slot; the twin is gone."""
     follows = checker()
     follows.feed(journal()[:5])
-    follows.feed([
-        Record(Kind.OPEN, [2], [0]),
-        Record(Kind.COMMIT, [2], keys=["k"], fence=FENCE, is_private=True),
-        Record(Kind.JOIN, [1], twins=[2]),
-    ])
+    follows.feed(
+        [
+            Record(Kind.OPEN, [2], [0]),
+            Record(Kind.COMMIT, [2], keys=["k"], fence=FENCE, is_private=True),
+            Record(Kind.JOIN, [1], twins=[2]),
+        ]
+    )
 
     assert follows.state_names() == {1: "gpu+host"}
     assert follows.check() == []

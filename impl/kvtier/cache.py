@@ -15,35 +15,36 @@ Every public operation begins with `poll`. What may fail is asked before anythin
 copy leaves a legal state (`CopyFailed`). An error inside a commit, Ctrl-C among them, stops the
 cache: it says so from then on, with its last events, instead of going on from a broken state.
 
-A cache is used by one thread. Streams order its users on the device; only `wait(HOST)` of an engine,
-and `close`, block.
+A cache is used by one thread. Streams order its users on the device; only `wait(HOST)` of an
+engine, and `close`, block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence as Seq
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvtier import planner
+from kvtier import planner, report
 from kvtier.config import Config
 from kvtier.errors import BadRequest, CacheClosed, CacheFailed, KvtierError, SpecViolation
 from kvtier.journal import Journal, Subscriber
-from kvtier.outcomes import Granted, Holder, OutOfSlots, Outcome
+from kvtier.outcomes import Granted, Holder, Outcome, OutOfSlots
 from kvtier.pages import Page
 from kvtier.planner import GPU, GroupDemand, Short
 from kvtier.policy import POLICIES
-from kvtier.sequence import Sequence
+from kvtier.sequence import Sequence, Track
 from kvtier.slots import SlotPool
-from kvtier.stats import Counters, Stats, TierStats
-from kvtier.store import EVICTABLE, RECLAIMABLE, Store
+from kvtier.stats import Counters, Stats
+from kvtier.store import Store
 from kvtier.tiers import HostPool, Memory
 from kvtier.transfer import CpuEngine, Engine
-from kvtier_spec import Checker, Phase, SequenceState, Snapshot, SlotState, TraceError
+from kvtier_spec import Checker, Phase, SequenceState, Snapshot, TraceError
 
 MAX_PAGES_A_DEMAND = 1 << 20
 """Pages of one demand: a million; more is a wrong unit."""
@@ -66,7 +67,10 @@ class Cache:
     """
 
     def __init__(
-        self, config: Config, *, engine: Engine | None = None,
+        self,
+        config: Config,
+        *,
+        engine: Engine | None = None,
         memories: Seq[Seq[Memory]] | None = None,
     ) -> None:
         self.config = config
@@ -89,7 +93,7 @@ class Cache:
         self._closed = False
         self._failure: CacheFailed | None = None
 
-    def __enter__(self) -> Cache:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,9 +122,7 @@ class Cache:
             self._sequences[found.id] = found
         return found
 
-    def step(
-        self, demands: Iterable[Demand], *, stream: Hashable | None = None
-    ) -> Outcome:
+    def step(self, demands: Iterable[Demand], *, stream: Hashable | None = None) -> Outcome:
         """Meet the demands of many sequences with one plan, all or nothing.
 
         Suspended sequences are resumed, active ones get their new pages appended. From here on all
@@ -128,9 +130,7 @@ class Cache:
         """
         return self.demand([(demand.sequence, demand.new) for demand in demands], stream)
 
-    def demand(
-        self, asked: Seq[tuple[Sequence, int]], stream: Hashable | None
-    ) -> Outcome:
+    def demand(self, asked: Seq[tuple[Sequence, int]], stream: Hashable | None) -> Outcome:
         """Meet demands; `Sequence.resume`, `Sequence.append` and `step` all come here."""
         self._enter()
         _check_demand(asked)
@@ -224,18 +224,16 @@ class Cache:
 
     def stats(self) -> Stats:
         """Say what the cache holds and has done."""
-        store, counters = self._store, self._counters
-        tiers = {}
-        for index, tier in enumerate(self.config.chain.tiers):
-            counts = [pool.counts() for pool in store.pools[index]]
-            tiers[tier.name] = TierStats(
-                slots={state: sum(count[state] for count in counts) for state in SlotState},
-                evictable=sum(len(order) for order in store.evictable[index]),
-                shadows=sum(len(order) for order in store.reclaimable[index]),
-            )
+        tiers = report.tiers(self._store, self.config.chain)
+        counters, failures = self._counters, self._journal.failures
         return Stats(
-            tiers, dict(counters.events), counters.copied_by_name(), counters.saved,
-            counters.reclaimed, len(self._sequences), self._journal.failures,
+            tiers=tiers,
+            events=dict(counters.events),
+            copied=counters.copied_by_name(),
+            saved=counters.saved,
+            reclaimed=counters.reclaimed,
+            sequences=len(self._sequences),
+            observer_failures=failures,
         )
 
     def available(self, tier: str, group: int = 0) -> int:
@@ -254,27 +252,7 @@ class Cache:
 
     def snapshot(self, group: int = 0) -> Snapshot:
         """Say what the runtime believes, in the spec's words, for the audit invariants."""
-        store = self._store
-        pages = store.pages[group].values()
-        tiers = range(len(self.config.chain))
-
-        def standing(tier: int, place: int) -> frozenset[int]:
-            return frozenset(page.id for page in pages if page.places[tier] == place)
-
-        queues = (store.evictable, EVICTABLE), (store.reclaimable, RECLAIMABLE)
-        for orders, place in queues:
-            for tier in tiers:
-                queued = sorted(page.id for page in orders[tier][group])
-                assert queued == sorted(standing(tier, place)), f"I3: queue of tier {tier} differs"
-        return Snapshot(
-            pools=tuple(store.pools[tier][group].states() for tier in tiers),
-            replicas={page.id: tuple(page.slots) for page in pages},
-            pins={page.id: page.pins for page in pages},
-            holds={page.id: page.holds for page in pages},
-            evictable=tuple(standing(tier, EVICTABLE) for tier in tiers),
-            reclaimable=tuple(standing(tier, RECLAIMABLE) for tier in tiers),
-            found={key: page.id for key, page in store.found[group].items()},
-        )
+        return report.snapshot(self._store, group)
 
     def primaries(self, group: int = 0) -> dict[Hashable, str]:
         """Say on which tier each findable page has its warmest replica, by key."""
@@ -346,7 +324,11 @@ class Cache:
             self.engine.wait(self.engine.lane(stream), {lane: number})
 
     def _settle(
-        self, sequence: Sequence, track: Any, first: int, kept: list[Page]  # noqa: ANN401
+        self,
+        sequence: Sequence,
+        track: Track,
+        first: int,
+        kept: list[Page],
     ) -> None:
         """Give up the holds of spare pages that were joined; hold the mates of twins."""
         del sequence
@@ -375,8 +357,11 @@ class Cache:
             if s.tracks[short.group].pages
         )
         return OutOfSlots(
-            self.config.chain.tiers[short.tier].name, self.config.groups[short.group].name,
-            short.asked, short.available, holders,
+            self.config.chain.tiers[short.tier].name,
+            self.config.groups[short.group].name,
+            short.asked,
+            short.available,
+            holders,
         )
 
 

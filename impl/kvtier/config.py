@@ -16,6 +16,10 @@ MAX_PAGE_BYTES = 1 << 30
 """Bytes of one page: 1 GiB."""
 
 
+RUN_TIERS = 2
+"""Length of the chains that this version runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Pages of one kind and size: a name, and the bytes of a page."""
@@ -43,7 +47,8 @@ class Config:
     >>> Config(slots={"gpu": 4})
     Traceback (most recent call last):
     ...
-    kvtier.errors.ConfigError: slots names ['gpu'], the chain has ['gpu', 'host']: give each a number
+    kvtier.errors.ConfigError: slots names ['gpu'], the chain has ['gpu', 'host']: give each a
+    number
     """
 
     slots: Mapping[str, int]
@@ -62,7 +67,7 @@ class Config:
 
 
 def _check_chain(chain: Chain) -> None:
-    if len(chain) != 2:
+    if len(chain) != RUN_TIERS:
         raise ConfigError(f"chain '{chain}': this version runs two tiers; the spec knows more")
 
 

@@ -32,7 +32,7 @@ class CacheClosed(KvtierError):
 
 
 class CopyFailed(KvtierError):
-    """A copy could not be submitted; the cache is in a legal state and the operation may be retried.
+    """A copy could not be submitted; the state is legal, and the operation may be repeated.
 
     `stage` names the stage that failed; earlier stages stand, pins and holds are as before.
     `queued` copies may be under way: their target slots are quarantined until they have ended.

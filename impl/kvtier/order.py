@@ -86,5 +86,3 @@ class Order:
     def _merged(self) -> Iterator[Page]:
         main = ((stamp, page.id, page) for page, stamp in self._main.items())
         return (page for _, _, page in merge(main, list(self._back)))
-
-

@@ -10,9 +10,9 @@ from kvtier_spec import Phase
 class Page:
     """A block's KV data in one group: a set of replicas, with users.
 
-    `slots[tier]` is the slot of its replica there, or None. `places[tier]` is the queue in which that
-    replica stands (`store.Place`), derived by `Store.reconcile`. A twin knows the page that was
-    found first under its key as its `mate`.
+    `slots[tier]` is the slot of its replica there, or None. `places[tier]` is the queue in which
+    that replica stands (`store.Place`), derived by `Store.reconcile`. A twin knows the page that
+    was found first under its key as its `mate`.
     """
 
     __slots__ = ("group", "holds", "id", "key", "mate", "phase", "pins", "places", "slots")
@@ -29,4 +29,6 @@ class Page:
         self.mate: Page | None = None
 
     def __repr__(self) -> str:
-        return f"<page {self.id} {self.phase} slots={self.slots} pins={self.pins} holds={self.holds}>"
+        return (
+            f"<page {self.id} {self.phase} slots={self.slots} pins={self.pins} holds={self.holds}>"
+        )

@@ -1,21 +1,21 @@
 """From a demand to a plan: what will be moved, reclaimed and dropped, as data. Touches nothing.
 
-A demand asks, group by group, that some pages be on the gpu and that some new ones be opened, all or
-nothing. The answer is a `Plan`, or who is short. A plan has stages, run in this order by the store:
-`clear` (book-keeping only: shadows reclaimed, pages dropped, clean pages re-bound to their shadow),
-`offload`, `recall` with `open` and `pin`.
+A demand asks, group by group, that some pages be on the gpu and that some new ones be opened, all
+or nothing. The answer is a `Plan`, or who is short. A plan has stages, run in this order by the
+store: `clear` (book-keeping only: shadows reclaimed, pages dropped, clean pages re-bound to their
+shadow), `offload`, `recall` with `open` and `pin`.
 
 How room is made on the gpu. Victims are unpinned pages outside the demand, coldest first. A held
 victim must not be dropped, so it needs a host slot: its own shadow's, or one that the host can
 provide. What the host can provide is `spare` = free + shadows + pages that may be dropped, and each
 held victim uses one of these whether its slot is its shadow's or another. So at most `spare` held
-victims fit, and the walk takes held pages while that budget lasts and unheld ones always: it finds a
-batch whenever one exists.
+victims fit, and the walk takes held pages while that budget lasts and unheld ones always: it finds
+a batch whenever one exists.
 
-How room is made on the host for the copies of the batch. Shadows of the batch stay (their pages need
-no copy). The policy chooses what else the full host gives up. If that is not enough for `k` slots,
-the `k` coldest unheld pages of the batch are dropped with all their replicas instead: each gives a
-slot or needs none any more. The budget above says that there are so many.
+How room is made on the host for the copies of the batch. Shadows of the batch stay (their pages
+need no copy). The policy chooses what else the full host gives up. If that is not enough for `k`
+slots, the `k` coldest unheld pages of the batch are dropped with all their replicas instead: each
+gives a slot or needs none any more. The budget above says that there are so many.
 """
 
 from __future__ import annotations
@@ -35,10 +35,21 @@ GPU, HOST = 0, 1
 class View(Protocol):
     """What the planner may look at: pools and orders, by tier and group."""
 
-    pools: Sequence[Sequence[SlotPool]]
-    evictable: Sequence[Sequence[Order]]
-    reclaimable: Sequence[Sequence[Order]]
-    policy: Policy
+    @property
+    def pools(self) -> Sequence[Sequence[SlotPool]]:
+        """Slots."""
+
+    @property
+    def evictable(self) -> Sequence[Sequence[Order]]:
+        """Pages that may leave their tier, coldest first."""
+
+    @property
+    def reclaimable(self) -> Sequence[Sequence[Order]]:
+        """Shadows that may be given up."""
+
+    @property
+    def policy(self) -> Policy:
+        """Who chooses."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Pictures of replays (an extra: matplotlib is imported here and only when a picture is asked for)."""
+"""Pictures of replays: an extra; matplotlib is imported when one is asked for, and not before."""
 
 from __future__ import annotations
 

@@ -108,7 +108,9 @@ class Replay:
         self.counts = Counts(self.mode)
         sizes = self.sizes
         config = Config(
-            slots={"gpu": sizes.gpu, "host": sizes.host}, policy=self.mode, audit=self.audit,
+            slots={"gpu": sizes.gpu, "host": sizes.host},
+            policy=self.mode,
+            audit=self.audit,
             groups=(Group(page_bytes=sizes.page_bytes),),
         )
         engine = None if self.moves_bytes else NullEngine([sizes.page_bytes])

@@ -96,9 +96,10 @@ class Sequence:
     def resume(self, new: int = 0, *, stream: Hashable | None = None) -> Outcome:
         """Recall and pin all pages and open `new` ones, as one demand: all or nothing.
 
-        Work on `stream` is ordered after the copies; None is the host itself, which waits. A refusal
-        (`Busy`, `OutOfSlots`) changes nothing. Raises CopyFailed if copies could not be submitted;
-        the sequence is then still suspended. Cost: O(pages moved + pages of the sequence).
+        Work on `stream` is ordered after the copies; None is the host itself, which waits. A
+        refusal (`Busy`, `OutOfSlots`) changes nothing. Raises CopyFailed if copies could not be
+        submitted; the sequence is then still suspended. Cost: O(pages moved + pages of the
+        sequence).
         """
         if self.state is not SequenceState.SUSPENDED:
             raise WrongState(f"{self} cannot be resumed; suspend it first")
@@ -133,7 +134,7 @@ class Sequence:
         self._cache.trim(self, count)
 
     def suspend(self, *, stream: Hashable | None = None) -> None:
-        """Unpin all pages, prompt tail coldest, and hold them. `stream` had the last use of them."""
+        """Unpin all pages, prompt tail coldest, and hold them; `stream` used them last."""
         self.require_active("suspend")
         self._cache.suspend(self, self.stream if stream is None else stream)
 
@@ -156,7 +157,9 @@ class Sequence:
     def require_active(self, what: str) -> None:
         """Raise WrongState unless active."""
         if self.state is not SequenceState.ACTIVE:
-            raise WrongState(f"cannot {what} {self}; resume() it first, and see that it was granted")
+            raise WrongState(
+                f"cannot {what} {self}; resume() it first, and see that it was granted"
+            )
 
     def private(self, group: int) -> list[Page]:
         """List the pages that leave with this sequence: open ones and twins."""

@@ -1,8 +1,8 @@
 """The store: pages and their replicas. It runs plans, and it alone writes the state of a page.
 
-Every change goes the same way: slots, page objects, `reconcile` (which derives from a page's state
-the queues its replicas stand in), and one batch to the journal. Nothing else assigns a slot, a count
-or a queue.
+Every change goes the same way: slots, page objects, `Queues.reconcile` (which derives from a
+page's state the queues its replicas stand in), and one batch to the journal. Nothing else assigns a
+slot, a count or a queue.
 
 Copies between infallible tiers are eager: the state changes at submission, the slots carry fences,
 and whoever uses a slot next is ordered after them on the device. Each stage of a plan reserves its
@@ -25,13 +25,10 @@ from kvtier.order import Order
 from kvtier.pages import Page
 from kvtier.planner import GPU, HOST, GroupPlan, Plan
 from kvtier.policy import Policy
+from kvtier.queues import EVICTABLE, Queues
 from kvtier.slots import Fence, SlotPool, Slots
 from kvtier.transfer import OFFLOAD, RECALL, Copies, CopyFault, CopyRefused, Engine
 from kvtier_spec import Kind, Phase, Record
-
-NOWHERE, EVICTABLE, RECLAIMABLE, PARKED = range(4)
-"""Where a replica stands: in no queue, in its tier's eviction or reclaim order, or parked (an
-evictable primary but for its holders, who leave it nowhere to go; it keeps its place)."""
 
 
 class Quarantined(NamedTuple):
@@ -51,8 +48,7 @@ class Store:
     policy: Policy
     engine: Engine
     journal: Journal
-    evictable: list[list[Order]] = field(init=False)
-    reclaimable: list[list[Order]] = field(init=False)
+    queues: Queues = field(init=False)
     found: list[dict[Hashable, Page]] = field(init=False)
     pages: list[dict[int, Page]] = field(init=False)
     quarantined: list[Quarantined] = field(default_factory=list)
@@ -60,10 +56,19 @@ class Store:
 
     def __post_init__(self) -> None:
         groups = range(len(self.pools[GPU]))
-        self.evictable = [[Order() for _ in groups] for _ in self.pools]
-        self.reclaimable = [[Order() for _ in groups] for _ in self.pools]
+        self.queues = Queues(len(self.pools), len(groups))
         self.found = [{} for _ in groups]
         self.pages = [{} for _ in groups]
+
+    @property
+    def evictable(self) -> list[list[Order]]:
+        """The eviction orders, by tier and group."""
+        return self.queues.evictable
+
+    @property
+    def reclaimable(self) -> list[list[Order]]:
+        """The reclaim orders, by tier and group."""
+        return self.queues.reclaimable
 
     # ---------------------------------------------------------------------------------- users
 
@@ -71,18 +76,22 @@ class Store:
         """Hold pages: they may move down but are never dropped. Reorders nothing."""
         for page in pages:
             page.holds += 1
-        self.reconcile(pages)
+        self.queues.reconcile(pages)
         self._emit([Record(Kind.HOLD, _ids(pages))], pages)
 
     def unhold(self, pages: Sequence[Page]) -> None:
         """Give up holds. Reorders nothing."""
         for page in pages:
             page.holds -= 1
-        self.reconcile(pages)
+        self.queues.reconcile(pages)
         self._emit([Record(Kind.UNHOLD, _ids(pages))], pages)
 
     def rest(
-        self, pages: Sequence[Page], *, hold: bool, gone: Sequence[Page] = (),
+        self,
+        pages: Sequence[Page],
+        *,
+        hold: bool,
+        gone: Sequence[Page] = (),
         freed: Sequence[Page] = (),
     ) -> None:
         """End an activity: unpin pages (hottest last), in exchange for holds or for nothing.
@@ -98,9 +107,9 @@ class Store:
         records += [Record(Kind.UNPIN, _ids(pages)), Record(Kind.UNHOLD, _ids(freed))]
         records += [Record(Kind.DROP, _ids(gone))]
         self._forget(gone)
-        self.reconcile([*pages, *freed])
+        self.queues.reconcile([*pages, *freed])
         if self.policy.touches_shadows:
-            self._touch_shadows(pages)
+            self.queues.touch_shadows(pages)
         self._emit(records, [*pages, *gone, *freed])
 
     def drop(self, pages: Sequence[Page]) -> None:
@@ -108,9 +117,7 @@ class Store:
         self._forget(pages)
         self._emit([Record(Kind.DROP, _ids(pages))], pages)
 
-    def commit(
-        self, pages: Sequence[Page], keys: Sequence[Hashable], fence: Fence
-    ) -> list[Page]:
+    def commit(self, pages: Sequence[Page], keys: Sequence[Hashable], fence: Fence) -> list[Page]:
         """Commit open pages under keys; give the pages that their user has pinned afterwards.
 
         Where another page is found under a key: if that one has no gpu replica it takes the slot
@@ -130,7 +137,10 @@ class Store:
         records = [
             Record(Kind.COMMIT, _ids(fresh), keys=[page.key for page in fresh], fence=fence),
             Record(
-                Kind.COMMIT, _ids(twins), keys=[page.key for page in twins], fence=fence,
+                Kind.COMMIT,
+                _ids(twins),
+                keys=[page.key for page in twins],
+                fence=fence,
                 is_private=True,
             ),
         ]
@@ -153,7 +163,7 @@ class Store:
         if mates and not self.policy.keeps_shadow:
             records.append(Record(Kind.RELEASE, _ids(mates), target=HOST))
             self._give(mates, HOST)
-        self.reconcile(self.policy.shadow_order(mates))
+        self.queues.reconcile(self.policy.shadow_order(mates))
         return joined
 
     # ---------------------------------------------------------------------------------- plans
@@ -169,8 +179,7 @@ class Store:
             self._offload(group, stage)
         moved = self._recall(plan.groups)
         return [
-            self._grant(group, stage, moved[group], lane)
-            for group, stage in enumerate(plan.groups)
+            self._grant(group, stage, moved[group], lane) for group, stage in enumerate(plan.groups)
         ]
 
     def _clear(self, group: int, plan: GroupPlan) -> None:
@@ -178,12 +187,14 @@ class Store:
         self._give(plan.reclaim, HOST)
         self._forget(plan.drop)
         self._give(plan.rebind, GPU)
-        self.reconcile([*plan.reclaim, *plan.rebind])
-        self.journal.emit([
-            Record(Kind.RELEASE, _ids(plan.reclaim), target=HOST, group=group),
-            Record(Kind.DROP, _ids(plan.drop), group=group),
-            Record(Kind.RELEASE, _ids(plan.rebind), target=GPU, group=group),
-        ])
+        self.queues.reconcile([*plan.reclaim, *plan.rebind])
+        self.journal.emit(
+            [
+                Record(Kind.RELEASE, _ids(plan.reclaim), target=HOST, group=group),
+                Record(Kind.DROP, _ids(plan.drop), group=group),
+                Record(Kind.RELEASE, _ids(plan.rebind), target=GPU, group=group),
+            ]
+        )
 
     def _offload(self, group: int, plan: GroupPlan) -> None:
         """Copy victims to the host; all of the batch enters the host order in eviction order."""
@@ -194,13 +205,17 @@ class Store:
         committed = [page for page in pages if page.phase is not Phase.OPEN]
         self._give(pages, GPU)
         self._set(pages, HOST, moved)
-        self.reconcile(pages)
+        self.queues.reconcile(pages)
         if plan.rebind:
-            self.evictable[HOST][group].renew(plan.batch)
-        self.journal.emit([
-            Record(Kind.COPY, _ids(pages), moved.tolist(), source=GPU, target=HOST, group=group),
-            Record(Kind.RELEASE, _ids(committed), target=GPU, group=group),
-        ])
+            self.queues.evictable[HOST][group].renew(plan.batch)
+        self.journal.emit(
+            [
+                Record(
+                    Kind.COPY, _ids(pages), moved.tolist(), source=GPU, target=HOST, group=group
+                ),
+                Record(Kind.RELEASE, _ids(committed), target=GPU, group=group),
+            ]
+        )
 
     def _recall(self, plans: Sequence[GroupPlan]) -> list[Slots]:
         """Submit the recalls of all groups; they are committed with the pins, all or none."""
@@ -220,7 +235,9 @@ class Store:
         """Commit the recalls, open the new pages, and pin all that was asked for."""
         recalled, records = plan.recall, []
         if recalled:
-            left = [p for p in recalled if p.phase is not Phase.OPEN and not self.policy.keeps_shadow]
+            left = [
+                p for p in recalled if p.phase is not Phase.OPEN and not self.policy.keeps_shadow
+            ]
             self._set(recalled, GPU, moved)
             self._give(recalled if left else [p for p in recalled if p.phase is Phase.OPEN], HOST)
             records = [
@@ -235,11 +252,12 @@ class Store:
         opened = self._open(group, plan.new)
         pinned = _ids(plan.pin)
         records += [
-            Record(Kind.PIN, pinned, group=group), Record(Kind.UNHOLD, pinned, group=group),
+            Record(Kind.PIN, pinned, group=group),
+            Record(Kind.UNHOLD, pinned, group=group),
             Record(Kind.OPEN, _ids(opened), [p.slots[GPU] for p in opened], group=group),  # type: ignore[misc]
         ]
-        self.reconcile(self.policy.shadow_order(recalled))
-        self.reconcile(page for page in plan.pin if page.places[GPU] == EVICTABLE)
+        self.queues.reconcile(self.policy.shadow_order(recalled))
+        self.queues.reconcile(page for page in plan.pin if page.places[GPU] == EVICTABLE)
         self._order_user(group, plan.pin, opened, lane)
         self.journal.emit(records)
         return opened
@@ -257,7 +275,7 @@ class Store:
         return opened
 
     def _order_user(self, group: int, pinned: list[Page], opened: list[Page], lane: int) -> None:
-        """Order the user's lane after the last writes of what it reads and all use of what it writes."""
+        """Order the user's lane after writes of what it reads, and all use of what it writes."""
         pool = self.pools[GPU][group]
         fences = pool.fences_to_read(_slots(pinned, GPU))
         for other, number in pool.fences_to_write(_slots(opened, GPU)).items():
@@ -295,9 +313,7 @@ class Store:
     def _quarantine(self, tier: int, group: int, slots: Slots, lane: int) -> None:
         self.pools[tier][group].quarantine(slots)
         self.quarantined.append(Quarantined(tier, group, slots, self.engine.record(lane)))
-        self.journal.emit(
-            [Record(Kind.QUARANTINE, slots=slots.tolist(), target=tier, group=group)]
-        )
+        self.journal.emit([Record(Kind.QUARANTINE, slots=slots.tolist(), target=tier, group=group)])
 
     def poll(self) -> None:
         """Readmit quarantined slots whose jobs have ended."""
@@ -307,17 +323,22 @@ class Store:
                 still.append(aside)
                 continue
             self.pools[aside.tier][aside.group].readmit(aside.slots)
-            self.journal.emit([
-                Record(
-                    Kind.READMIT, slots=aside.slots.tolist(), target=aside.tier, group=aside.group
-                )
-            ])
+            self.journal.emit(
+                [
+                    Record(
+                        Kind.READMIT,
+                        slots=aside.slots.tolist(),
+                        target=aside.tier,
+                        group=aside.group,
+                    )
+                ]
+            )
         self.quarantined = still
 
     # ---------------------------------------------------------------------------------- fences
 
     def note_use(self, pages: Sequence[Page], fence: Fence) -> None:
-        """Hand a user's last use of pinned pages to their slots: reads, and writes of open pages."""
+        """Hand a user's last use of pinned pages to their slots: reads; of open pages, writes."""
         if pages:
             self.pools[GPU][pages[0].group].note_read(_slots(pages, GPU), fence)
             self._note_writes([page for page in pages if page.phase is Phase.OPEN], fence)
@@ -352,58 +373,7 @@ class Store:
             if page.phase is Phase.COMMITTED:
                 del self.found[group][page.key]
             del self.pages[group][page.id]
-        self.reconcile(pages)
-
-    def reconcile(self, pages: Iterable[Page]) -> None:
-        """Put each replica into the queue that its page's state implies (I3).
-
-        The warmest replica is the primary: evictable unless pinned, parked if held on the last tier.
-        Colder ones are shadows. Entering a queue is entering at its end; coming back from `PARKED`
-        is coming back to the old place.
-        """
-        last = len(self.pools) - 1
-        for page in pages:
-            is_primary = True
-            places = page.places
-            for tier, slot in enumerate(page.slots):
-                if slot is None:
-                    place = NOWHERE
-                elif is_primary:
-                    is_primary = False
-                    if page.pins:
-                        place = NOWHERE
-                    else:
-                        place = PARKED if page.holds and tier == last else EVICTABLE
-                else:
-                    place = RECLAIMABLE
-                if place != places[tier]:
-                    self._move(page, tier, places[tier], place)
-                    places[tier] = place
-
-    def _move(self, page: Page, tier: int, before: int, after: int) -> None:
-        order = self.evictable[tier][page.group]
-        shadows = self.reclaimable[tier][page.group]
-        if before == PARKED:
-            if after == EVICTABLE:
-                order.unpark(page)
-                return
-            order.forget(page)
-        elif before == EVICTABLE and after != PARKED:
-            order.remove(page)
-        elif before == RECLAIMABLE:
-            shadows.remove(page)
-        if after == RECLAIMABLE:
-            shadows.push(page)
-        elif after in (EVICTABLE, PARKED) and before != EVICTABLE:
-            order.push(page)
-        if after == PARKED:
-            order.park(page)
-
-    def _touch_shadows(self, pages: Sequence[Page]) -> None:
-        """Move the shadows of pages that nobody pins any more to the end of the reclaim order."""
-        for page in pages:
-            if not page.pins and page.places[HOST] == RECLAIMABLE:
-                self.reclaimable[HOST][page.group].renew((page,))
+        self.queues.reconcile(pages)
 
     def _emit(self, records: list[Record], pages: Sequence[Page]) -> None:
         if pages:

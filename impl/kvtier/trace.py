@@ -79,5 +79,3 @@ def _request(path: Path, number: int, line: str, tokens: int) -> Request:
         raise BadRequest(f"{path}:{number}: no request in Mooncake format ({error!r})") from error
     private = max(0, -(-(prompt + output) // tokens) - full)
     return Request(keys, private, fields.get("session_id"))
-
-

@@ -1,4 +1,4 @@
-"""One question to the lifecycle: may this event happen to this page, here and now?
+"""One question to the lifecycle: may this event happen to this page, here and now.
 
 A `Case` gathers all that a guard may look at. Guards are named predicates over a case; each says
 what it needs to know, so that the table can be generated from those that need the state alone,

@@ -15,6 +15,7 @@ whose page is gone is the item `ORPHAN` with twins only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -64,22 +65,27 @@ class Pools:
     def __init__(self, tiers: int, slots_each: int, quarantined: int) -> None:
         self.tiers, self.slots = tiers, slots_each
         self.options = [
-            (q, r) for q in range(quarantined + 1) for r in range(slots_each + 1)
+            (q, r)
+            for q in range(quarantined + 1)
+            for r in range(slots_each + 1)
             if q + r <= slots_each
         ]
         self.number = {option: k for k, option in enumerate(self.options)}
         combos = list(product(range(len(self.options)), repeat=tiers))
         self.radix = [len(self.options) ** (tiers - 1 - tier) for tier in range(tiers)]
         self.select = [
-            [sum(1 << i for i, combo in enumerate(combos) if combo[tier] == k)
-             for k in range(len(self.options))]
+            [
+                sum(1 << i for i, combo in enumerate(combos) if combo[tier] == k)
+                for k in range(len(self.options))
+            ]
             for tier in range(tiers)
         ]
 
     def free(self, tier: int, owned: int, count: int = 1) -> int:
         """Mask the pools that have so many slots free on a tier, given those owned."""
         return sum(
-            self.select[tier][k] for k, (q, r) in enumerate(self.options)
+            self.select[tier][k]
+            for k, (q, r) in enumerate(self.options)
             if owned + q + r + count <= self.slots
         )
 
@@ -156,10 +162,10 @@ class Census:
         for number in pages:
             config = self.items[number][0] or NOTHING
             state, pins, holds = config
-            if pins and GPU not in state.valid or (pins + holds and not state.valid):
+            if (pins and GPU not in state.valid) or (pins + holds and not state.valid):
                 self.found.violations.append(f"I4/I5: {config}")
 
-    def _successors(self, pages: Pages, bits: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _successors(self, pages: Pages, bits: int) -> Iterator[tuple[Pages, int]]:
         for tier in range(len(self.chain)):
             yield pages, self._slot_events(tier, bits, self._owned(pages, tier))
         for at, number in enumerate(pages):
@@ -193,7 +199,7 @@ class Census:
             gained |= result
         return gained
 
-    def _commits(self, number: int, rest: Pages, bits: int):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _commits(self, number: int, rest: Pages, bits: int) -> Iterator[tuple[Pages, int]]:
         """Commit an open page under a key that another item carries: a twin, or its new page."""
         config, _ = self.items[number]
         if config is None or config[0].phase is not Phase.OPEN:
@@ -229,12 +235,15 @@ class Census:
                 continue
             left = twins - (row.rule.label == "join")
             items = self._split(after, left) + self._absent(twins - left)
-            found.append(Change(
-                self._label(row), items,
-                takes=tuple(v.tier for v in row.verbs if v.op == "take"),
-                quarantines=next((v.tier for v in row.verbs if v.op == "quarantine"), None),
-                ways=twins if row.rule.label == "join" else 1,
-            ))
+            found.append(
+                Change(
+                    self._label(row),
+                    items,
+                    takes=tuple(v.tier for v in row.verbs if v.op == "take"),
+                    quarantines=next((v.tier for v in row.verbs if v.op == "quarantine"), None),
+                    ways=twins if row.rule.label == "join" else 1,
+                )
+            )
         return found
 
     def _twin_changes(self, config: Config | None, twins: int) -> list[Change]:
@@ -286,7 +295,9 @@ def count(chain: Chain, *, pages: int, slots_each: int, bounds: Bounds | None = 
 
 def never_fired(chain: Chain, found: Count) -> list[tuple[str, str]]:
     """List the rows of the table that no reachable world could fire: there should be none."""
-    fired = found.fired | ({("twin@" + chain.tiers[GPU].name, "joined")} if _joined(found) else set())
+    fired = found.fired | (
+        {("twin@" + chain.tiers[GPU].name, "joined")} if _joined(found) else set()
+    )
     table = {(states.name(chain, row.before), row.event) for row in rows(chain)}
     return sorted(table - fired)
 

@@ -3,14 +3,17 @@
 A tier is one entry here. What distinguishes tiers is three facts, not code:
 `writable` (open pages are written there: the first tier and no other), `fallible` (one transfer may
 fail, or never end, while all else goes on) and `durable` (committed replicas outlive the process).
-Copies between infallible tiers are single events in the order of the device lanes; a copy to or from
-a fallible tier is a flight that lands or fails. Fallible tiers therefore come last, behind at least
-one infallible tier that is not written by kernels: there is no gpu -> disk move.
+Copies between infallible tiers are single events in the order of the device lanes; a copy to or
+from a fallible tier is a flight that lands or fails. Fallible tiers therefore come last, behind at
+least one infallible tier that is not written by kernels: there is no gpu -> disk move.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MIN_TIERS = 2
+"""A chain of one tier has nothing to move."""
 
 
 class ChainError(ValueError):
@@ -83,7 +86,7 @@ class Chain:
 
 
 def _problem(tiers: tuple[Tier, ...]) -> str | None:
-    if len(tiers) < 2:
+    if len(tiers) < MIN_TIERS:
         return "needs at least two tiers"
     if len({tier.name for tier in tiers}) != len(tiers):
         return "tier names must differ"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kvtier_spec import invariants, lifecycle, states
 from kvtier_spec.invariants import Violation
-from kvtier_spec.vocabulary import Phase, SlotState
+from kvtier_spec.vocabulary import SlotState
 from kvtier_spec.world import Bounds, Event, Illegal, LedgerError, Page, Spec, World, events, start
 from kvtier_spec.world import step as next_step
 
@@ -28,7 +28,7 @@ Goal = Callable[[Spec, World], bool]
 
 @dataclass(slots=True)
 class Exploration:
-    """What a search found: counts, rows fired, goals reached, and the shortest way to a violation."""
+    """What a search found: counts, rows fired, goals, and the shortest way to a violation."""
 
     states: int = 0
     edges: int = 0
@@ -45,7 +45,9 @@ def key(world: World) -> Key:
     for page in world.pages:
         code = _code(page)
         (alone if page.key is None else classes.setdefault(page.key, [])).append(code)
-    pools = tuple((p.count(SlotState.QUARANTINED), p.count(SlotState.RETIRING)) for p in world.pools)
+    pools = tuple(
+        (p.count(SlotState.QUARANTINED), p.count(SlotState.RETIRING)) for p in world.pools
+    )
     return tuple(sorted(alone)), tuple(sorted(tuple(sorted(c)) for c in classes.values())), pools
 
 
@@ -135,8 +137,13 @@ def label_of(spec: Spec, event: Event) -> str:
 
 
 def explore(
-    spec: Spec, *, pages: int, slots: int | tuple[int, ...], bounds: Bounds | None = None,
-    goals: Mapping[str, Goal] | None = None, stop_at_goals: bool = False,
+    spec: Spec,
+    *,
+    pages: int,
+    slots: int | tuple[int, ...],
+    bounds: Bounds | None = None,
+    goals: Mapping[str, Goal] | None = None,
+    stop_at_goals: bool = False,
 ) -> Exploration:
     """Search all worlds of so many pages and slots (of each tier, or one number for all).
 

@@ -17,7 +17,7 @@ HOST = 1
 
 def _two_shadows_and_a_full_host(_: Spec, world: World) -> bool:
     shadowed = [p for p in world.pages if {GPU, HOST} <= p.state.valid]
-    return len(shadowed) >= 2 and SlotState.FREE not in world.pools[HOST]
+    return len(shadowed) > 1 and SlotState.FREE not in world.pools[HOST]
 
 
 def _reclaim_fires(_: Spec, world: World) -> bool:
@@ -40,7 +40,7 @@ def _quarantined_beside_a_live_page(_: Spec, world: World) -> bool:
     return live and any(SlotState.QUARANTINED in pool for pool in world.pools)
 
 
-def _recall_while_demoting(spec: Spec, world: World) -> bool:
+def _recall_while_demoting(_: Spec, world: World) -> bool:
     return any(
         p.state.flight is not None and GPU in p.state.valid and p.state.flight[0] == HOST
         for p in world.pages

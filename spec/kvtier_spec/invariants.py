@@ -19,7 +19,7 @@ from kvtier_spec.vocabulary import Phase, SlotState
 from kvtier_spec.world import Event, Page, Spec, World, finds
 
 TITLES: dict[str, str] = {
-    "I1": "partition: free + owned + quarantined + retiring = pool; one owner a slot, which lists it",
+    "I1": "partition: free + owned + quarantined + retiring = pool; an owned slot has one owner",
     "I2": "order: no two conflicting uses of a slot are unordered by fences",
     "I3": "queue truth: a replica is in its eviction order, its reclaim order, or neither",
     "I4": "pins: a pinned page has a valid gpu replica whose slot never changes",
@@ -81,7 +81,9 @@ def partition(spec: Spec, world: World) -> Iterator[Violation]:
         for slot, state in enumerate(pool):
             owners = listed[tier, slot]
             if owners != (state is SlotState.OWNED):
-                yield Violation("I1", f"slot {slot} of tier {tier} is {state}, with {owners} owners")
+                yield Violation(
+                    "I1", f"slot {slot} of tier {tier} is {state}, with {owners} owners"
+                )
 
 
 def pins(_: Spec, world: World) -> Iterator[Violation]:
@@ -153,7 +155,7 @@ def users_leave_by_themselves(
 
 
 def open_stays_writable(_: Spec, before: World, event: Event, after: World) -> Iterator[Violation]:
-    """I6, in a step: a page is committed while its writer has it pinned, and moves only unpinned."""
+    """I6, in a step: a page is committed while its writer has it pinned, and moves unpinned."""
     if event.page < 0:
         return
     old, new = before.pages[event.page], after.pages[event.page]
@@ -241,7 +243,9 @@ def snapshot_matches(spec: Spec, world: World, says: Snapshot) -> Iterator[Viola
         if mine != page.slots:
             yield Violation("I1", f"page {index} has slots {mine}, the journal says {page.slots}")
         if says.pins.get(index, 0) != page.pins:
-            yield Violation("I4", f"page {index} has {says.pins.get(index, 0)} pins, not {page.pins}")
+            yield Violation(
+                "I4", f"page {index} has {says.pins.get(index, 0)} pins, not {page.pins}"
+            )
         if says.holds.get(index, 0) != page.holds:
             yield Violation(
                 "I5", f"page {index} has {says.holds.get(index, 0)} holds, not {page.holds}"
@@ -266,11 +270,18 @@ StepCheck = Callable[[Spec, World, Event, World], Iterator[Violation]]
 AuditCheck = Callable[[Spec, World, Snapshot], Iterator[Violation]]
 
 WORLD: dict[str, WorldCheck] = {
-    "I1": partition, "I4": pins, "I5": holds, "I6": clean, "I10": one_page_a_key,
+    "I1": partition,
+    "I4": pins,
+    "I5": holds,
+    "I6": clean,
+    "I10": one_page_a_key,
 }
 STEP: dict[str, StepCheck] = {
-    "I4": pinned_slot_stays, "I5": users_leave_by_themselves,
-    "I6": open_stays_writable, "I10": commits_are_found, "I12": flights_end_once,
+    "I4": pinned_slot_stays,
+    "I5": users_leave_by_themselves,
+    "I6": open_stays_writable,
+    "I10": commits_are_found,
+    "I12": flights_end_once,
 }
 AUDIT: dict[str, AuditCheck] = {"I1": snapshot_matches, "I3": queue_truth}
 ELSEWHERE: dict[str, str] = {

@@ -3,8 +3,8 @@
 Each row must balance: the slots of the state before, plus those taken, less those given, are the
 slots of the state after; and every replica that is called valid afterwards either was valid, or was
 written, or received the bytes of a valid one. Ownership alone does not notice a deleted copy.
-From the balance follows a place invariant: free(t) + sum over pages of owned(page, t) + quarantined(t)
-+ retiring(t) never changes, whatever the size of the world.
+From the balance follows a place invariant: free(t) + sum over pages of owned(page, t) +
+quarantined(t) + retiring(t) never changes, whatever the size of the world.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def lint(chain: Chain, rules: tuple[Rule, ...] = RULES) -> list[str]:
     []
     """
     table = rows(chain, rules)
-    found = [f"{_name(chain, row)}: {problem}" for row in table for problem in _problems(chain, row)]
+    found = [
+        f"{_name(chain, row)}: {problem}" for row in table for problem in _problems(chain, row)
+    ]
     return [*found, *_doubles(chain, table), *_handovers(table), *_unreachable(chain, table)]
 
 
@@ -85,8 +87,12 @@ def _doubles(chain: Chain, table: tuple[Row, ...]) -> list[str]:
 
 def _handovers(table: tuple[Row, ...]) -> list[str]:
     """What one page adopts in a join, its twin hands over in the same event."""
-    adopted = {v.tier for row in table if row.rule.label == "join" for v in row.verbs if v.op == "adopt"}
-    handed = {v.tier for row in table if row.rule.label == "joined" for v in row.verbs if v.op == "hand"}
+    adopted = {
+        v.tier for row in table if row.rule.label == "join" for v in row.verbs if v.op == "adopt"
+    }
+    handed = {
+        v.tier for row in table if row.rule.label == "joined" for v in row.verbs if v.op == "hand"
+    }
     return [] if adopted == handed else [f"join adopts slots on {adopted}, joined hands {handed}"]
 
 

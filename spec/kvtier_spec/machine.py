@@ -13,9 +13,10 @@ hundred times faster: the trace checker and the fuzzer use it, and a test says t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, cast
 
 from transitions import EventData, Machine
 
@@ -73,8 +74,12 @@ def _row(chain: Chain, rule: Rule, source: int, target: int, state: State) -> Ro
     case = Case(chain, state, source, target)
     return Row(
         event=lifecycle.label(chain, rule, source, target),
-        rule=rule, source=source, target=target, before=state,
-        after=rule.becomes(case), verbs=rule.verbs(case),
+        rule=rule,
+        source=source,
+        target=target,
+        before=state,
+        after=rule.becomes(case),
+        verbs=rule.verbs(case),
         conditions=tuple(guard for guard in rule.guards if guard.needs is not Needs.STATE),
     )
 
@@ -89,31 +94,37 @@ def compiled(chain: Chain) -> dict[tuple[State, str], Row]:
 def reference(chain: Chain) -> Machine:
     """Build the shared machine; its events are the table's, its conditions the guards on users."""
     machine = Machine(
-        model=None, states=[states.name(chain, state) for state in states.generate(chain)],
-        initial="absent", auto_transitions=False, send_event=True,
+        model=None,
+        states=[states.name(chain, state) for state in states.generate(chain)],
+        initial="absent",
+        auto_transitions=False,
+        send_event=True,
     )
     for row in rows(chain):
         machine.add_transition(
-            row.event, states.name(chain, row.before), states.name(chain, row.after),
+            row.event,
+            states.name(chain, row.before),
+            states.name(chain, row.after),
             conditions=[_asked(chain, row, guard) for guard in row.conditions],
             before=_counts(chain, row),
         )
     return machine
 
 
-def _asked(chain: Chain, row: Row, guard: Guard):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _asked(chain: Chain, row: Row, guard: Guard) -> Callable[[EventData], bool]:
     def condition(data: EventData) -> bool:
         if guard.needs is Needs.WORLD:
             return True  # slots, keys and fences are the world's to judge
-        return guard(row.case(chain, data.model.pins, data.model.holds))
+        page = cast("HasState", data.model)
+        return guard(row.case(chain, page.pins, page.holds))
 
     condition.__name__ = guard.name
     return condition
 
 
-def _counts(chain: Chain, row: Row):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _counts(chain: Chain, row: Row) -> Callable[[EventData], None]:
     def before(data: EventData) -> None:
-        page = data.model
+        page = cast("HasState", data.model)
         page.pins, page.holds = row.rule.users(row.case(chain, page.pins, page.holds))
 
     return before

@@ -22,7 +22,7 @@ def mermaid(chain: Chain, *, with_flights: bool = False) -> str:
     """
     shown = [s for s in states.generate(chain) if with_flights or s.flight is None]
     lines = ["stateDiagram-v2", "    direction LR"]
-    lines += [f'    {_id(chain, s)} : {states.name(chain, s)}' for s in shown if s != ABSENT]
+    lines += [f"    {_id(chain, s)} : {states.name(chain, s)}" for s in shown if s != ABSENT]
     edges: dict[tuple[str, str], list[str]] = {}
     for row in _drawn(chain, shown):
         edge = _id(chain, row.before), _id(chain, row.after)
@@ -33,8 +33,11 @@ def mermaid(chain: Chain, *, with_flights: bool = False) -> str:
 
 def _drawn(chain: Chain, shown: list[State]) -> list[Row]:
     return [
-        row for row in rows(chain)
-        if row.before in shown and row.after in shown and row.before != row.after
+        row
+        for row in rows(chain)
+        if row.before in shown
+        and row.after in shown
+        and row.before != row.after
         and row.rule.label != "lose"
     ]
 
@@ -81,21 +84,25 @@ def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-
-
 def document() -> str:
     """Write the reference page of the lifecycle: diagrams, table and guards, all generated."""
     parts = [
         "# The lifecycle, generated",
-        "This page is written from the table (`pytest --rewrite-golden`); a test fails when it is stale.",
-        "## Settled states, gpu and host", _fenced(mermaid(GPU_HOST)),
-        "## Event × state, gpu and host",
+        "Written from the table by `pytest --rewrite-golden`; a test fails when it is stale.",
+        "## Settled states, gpu and host",
+        _fenced(mermaid(GPU_HOST)),
+        "## Event by state, gpu and host",
         "What a page becomes. An empty cell is an error: the trace checker refuses the event.",
         table(GPU_HOST),
-        "## Guards", "Conditions of each event, for every chain.", guard_table(),
-        "## Settled states, gpu, host and disk", _fenced(mermaid(GPU_HOST_DISK)),
-        "## Event × state, gpu, host and disk (settled states)", table(GPU_HOST_DISK),
-        "## Invariants", invariant_table(),
+        "## Guards",
+        "Conditions of each event, for every chain.",
+        guard_table(),
+        "## Settled states, gpu, host and disk",
+        _fenced(mermaid(GPU_HOST_DISK)),
+        "## Event by state, gpu, host and disk (settled states)",
+        table(GPU_HOST_DISK),
+        "## Invariants",
+        invariant_table(),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -105,12 +112,17 @@ def invariant_table() -> str:
     lines = [_line(["", "invariant", "judged by"]), _line(["---", "---", "---"])]
     for number, title in invariants.TITLES.items():
         here = [
-            word for word, where in (
-                ("every state", invariants.WORLD), ("every step", invariants.STEP),
+            word
+            for word, where in (
+                ("every state", invariants.WORLD),
+                ("every step", invariants.STEP),
                 ("audit of the runtime", invariants.AUDIT),
-            ) if number in where
+            )
+            if number in where
         ]
-        judges = "; ".join([*here, *([invariants.ELSEWHERE[number]] if number in invariants.ELSEWHERE else [])])
+        judges = "; ".join(
+            [*here, *([invariants.ELSEWHERE[number]] if number in invariants.ELSEWHERE else [])]
+        )
         lines.append(_line([number, title, judges]))
     return "\n".join(lines) + "\n"
 

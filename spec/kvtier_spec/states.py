@@ -51,17 +51,14 @@ def name(chain: Chain, state: State) -> str:
     if state.phase is Phase.ABSENT and not state.valid and state.flight is None:
         return "absent"
     parts = []
-    for tier in sorted(state.valid | (frozenset(state.flight[:1]) if state.flight else frozenset())):
+    for tier in sorted(state.valid | frozenset((state.flight or ())[:1])):
         flies = state.flight is not None and tier == state.flight[0]
         target = f">{chain.tiers[state.flight[1]].name}" if flies and state.flight else ""
         parts.append(chain.tiers[tier].name + target)
-    return _prefix(state.phase, parts) + "+".join(parts)
+    return _PREFIX.get(state.phase, f"{state.phase}@") + "+".join(parts)
 
 
-def _prefix(phase: Phase, parts: list[str]) -> str:
-    if phase is Phase.COMMITTED:
-        return ""
-    return "doomed " if phase is Phase.DOOMED else f"{phase}@"
+_PREFIX = {Phase.COMMITTED: "", Phase.DOOMED: "doomed "}
 
 
 def flights(chain: Chain) -> tuple[tuple[int, int], ...]:

@@ -21,14 +21,16 @@ from kvtier_spec.lifecycle import RULES, Rule
 from kvtier_spec.machine import Row, compiled
 from kvtier_spec.records import Batch, Record
 from kvtier_spec.states import ABSENT, State
-from kvtier_spec.vocabulary import SLOT_KINDS, Kind, SlotState
+from kvtier_spec.vocabulary import SLOT_KINDS, Kind, Phase, SlotState
 from kvtier_spec.world import Page, Spec, World
 
 
 class TraceError(Exception):
     """A journal that is no run of the spec: which event, of which page, against which guard."""
 
-    def __init__(self, position: int, event: str, page: int | None, guard: str, detail: str) -> None:
+    def __init__(
+        self, position: int, event: str, page: int | None, guard: str, detail: str
+    ) -> None:
         who = "slot event" if page is None else f"page {page}"
         super().__init__(f"event {position} '{event}' of {who}: guard '{guard}' fails: {detail}")
         self.position, self.event, self.page, self.guard = position, event, page, guard
@@ -61,7 +63,8 @@ class Checker:
     >>> checker.feed([Record(Kind.DROP, [1])])
     Traceback (most recent call last):
     ...
-    kvtier_spec.trace.TraceError: event 2 'drop' of page 1: guard 'has a valid replica' fails: absent
+    kvtier_spec.trace.TraceError: event 2 'drop' of page 1: guard 'has a valid replica' fails:
+    absent
     """
 
     def __init__(self, chain: Chain, slots_each: Sequence[Sequence[int]]) -> None:
@@ -85,9 +88,11 @@ class Checker:
                 self._page_events(group, record)
 
     def check(self, says: Iterable[Snapshot] = ()) -> list[Violation]:
-        """Check the invariants of the world so far and, group by group, of a runtime's snapshots."""
+        """Check the invariants of the world so far and, by group, of a runtime's snapshots."""
         spec = Spec(self.chain)
-        found = [v for g in range(len(self._groups)) for v in invariants.in_state(spec, self.world(g))]
+        found = [
+            v for g in range(len(self._groups)) for v in invariants.in_state(spec, self.world(g))
+        ]
         for group, snapshot in enumerate(says):
             order = self._order(group)
             mine = _renamed(snapshot, {page: index for index, page in enumerate(order)})
@@ -169,7 +174,12 @@ class Checker:
         pool = group.pools[record.target]
         twin = group.pages.get(facts.twin) if facts.twin is not None else None
         return Case(
-            self.chain, held.state, record.source, record.target, held.pins, held.holds,
+            self.chain,
+            held.state,
+            record.source,
+            record.target,
+            held.pins,
+            held.holds,
             slot=None if slot is None or slot >= len(pool) else pool[slot],
             fenced=record.fence is not None,
             key_known=facts.key in group.found,
@@ -207,7 +217,9 @@ class Checker:
         self, group: _GroupWorld, rule: Rule, event: str, held: _Held, facts: _Facts
     ) -> TraceError:
         case = self._case(group, held, facts)
-        failed = next((guard.name for guard in rule.guards if not guard(case)), "a row of the table")
+        failed = next(
+            (guard.name for guard in rule.guards if not guard(case)), "a row of the table"
+        )
         name = states.name(self.chain, held.state)
         users = f", {held.pins} pins, {held.holds} holds" if held.state != ABSENT else ""
         slot = f", slot {facts.slot} {case.slot}" if facts.slot is not None else ""
@@ -223,8 +235,8 @@ class _Facts:
     twin: int | None
 
 
-_TWIN = State(invariants.Phase.TWIN, frozenset({states.GPU}))
-_GONE = (invariants.Phase.ABSENT, invariants.Phase.DOOMED)
+_TWIN = State(Phase.TWIN, frozenset({states.GPU}))
+_GONE = (Phase.ABSENT, Phase.DOOMED)
 
 
 def _rule_of(record: Record) -> str:
@@ -255,6 +267,7 @@ def _renamed(says: Snapshot, index: Mapping[int, int]) -> Snapshot:
         replicas={place(p): s for p, s in says.replicas.items()},
         pins={place(p): n for p, n in says.pins.items()},
         holds={place(p): n for p, n in says.holds.items()},
-        evictable=sets(says.evictable), reclaimable=sets(says.reclaimable),
+        evictable=sets(says.evictable),
+        reclaimable=sets(says.reclaimable),
         found={key: place(p) for key, p in says.found.items()},
     )

@@ -1,8 +1,9 @@
 """The nouns and verbs that the spec, the runtime and the journal share.
 
-Everything that crosses the border between `kvtier_spec` and `kvtier` is named here and nowhere else:
-the phases of a page, the states of a slot and of a sequence, and the kinds of primitive events.
-The runtime uses these names when it *emits*; only the spec knows which of them is legal when.
+Everything that crosses the border between `kvtier_spec` and `kvtier` is named here and nowhere
+else: the phases of a page, the states of a slot and of a sequence, and the kinds of primitive
+events. The runtime uses these names when it *emits*; only the spec knows which of them is legal
+when.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its state and users, its key, and per tier its slot and whether that holds its bytes."""
+    """A page: state, users, key, and per tier its slot and whether that holds its bytes."""
 
     slots: tuple[int | None, ...]
     good: tuple[bool, ...]
@@ -86,7 +86,7 @@ class Step:
     told: int | None = None
 
 
-class Illegal(Exception):  # noqa: N818 - the word of the domain
+class Illegal(Exception):
     """An event that a guard forbids."""
 
     def __init__(self, event: Event, guard: Guard, page: Page | None) -> None:
@@ -115,8 +115,14 @@ def case(spec: Spec, world: World, event: Event) -> Case:
     twin = world.pages[event.twin] if event.twin is not None else None
     slot = world.pools[event.target][event.slot] if event.slot is not None else None
     return Case(
-        chain=spec.chain, state=page.state, source=event.source, target=event.target,
-        pins=page.pins, holds=page.holds, slot=slot, fenced=event.fenced,
+        chain=spec.chain,
+        state=page.state,
+        source=event.source,
+        target=event.target,
+        pins=page.pins,
+        holds=page.holds,
+        slot=slot,
+        fenced=event.fenced,
         key_known=finds(world, event.key) is not None,
         same_key=twin is not None and twin.state.phase is Phase.TWIN and twin.key == page.key,
     )

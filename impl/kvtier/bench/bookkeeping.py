@@ -84,7 +84,9 @@ def _baseline() -> Prepared:
 
 
 def _cache(policy: str, gpu: int, host: int) -> Cache:
-    cache = Cache(Config(slots={"gpu": gpu, "host": host}, policy=policy), engine=NullEngine([4096]))
+    cache = Cache(
+        Config(slots={"gpu": gpu, "host": host}, policy=policy), engine=NullEngine([4096])
+    )
     cache.subscribe(lambda _batch: None)
     return cache
 

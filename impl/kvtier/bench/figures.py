@@ -17,8 +17,16 @@ from kvtier.replay import Counts, Replay, Sizes
 from kvtier.trace import Request, load
 
 COUNTED = (
-    "gpu_hits", "host_hits", "disk_hits", "computed", "d2h_pages", "h2d_pages", "saved_pages",
-    "disk_write_pages", "disk_read_pages", "disk_saved_pages",
+    "gpu_hits",
+    "host_hits",
+    "disk_hits",
+    "computed",
+    "d2h_pages",
+    "h2d_pages",
+    "saved_pages",
+    "disk_write_pages",
+    "disk_read_pages",
+    "disk_saved_pages",
 )
 
 
@@ -58,8 +66,14 @@ def figures() -> list[Figure]:
     text = (resources.files("kvtier") / "data" / "figures.csv").read_text()
     return [
         Figure(
-            row["trace"], int(row["window"]), int(row["gpu"]), int(row["host"]), int(row["disk"]),
-            row["mode"], row["disk_shadows"], {name: int(row[name]) for name in COUNTED},
+            row["trace"],
+            int(row["window"]),
+            int(row["gpu"]),
+            int(row["host"]),
+            int(row["disk"]),
+            row["mode"],
+            row["disk_shadows"],
+            {name: int(row[name]) for name in COUNTED},
         )
         for row in csv.DictReader(text.splitlines())
     ]

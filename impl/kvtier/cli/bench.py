@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-
 from dataclasses import asdict
 from pathlib import Path
 
@@ -15,9 +14,11 @@ from kvtier.bench.figures import Figure, find_trace, run_all
 from kvtier.cli.output import console, print_table, progress
 from kvtier.replay import Counts
 
+
 @click.group()
 def bench() -> None:
     """Measure."""
+
 
 @bench.command()
 @click.option("--rounds", default=bursts.ROUNDS, show_default=True, type=click.IntRange(min=1))
@@ -35,6 +36,7 @@ def bookkeeping(rounds: int, as_json: bool) -> None:
     ]
     columns = ("burst", "pages moved", "µs a page, fastest", "median", "x baseline")
     print_table(f"book-keeping, {rounds} rounds of {bursts.BURST_PAGES} pages", columns, rows)
+
 
 @bench.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
@@ -54,8 +56,10 @@ def figures(folder: Path) -> None:
     console.print(f"{equal} equal, {differ} differ, {len(rows) - equal - differ} not run")
     sys.exit(1 if differ or not equal else 0)
 
+
 def _sizes(figure: Figure) -> list[str]:
     return [str(figure.window), str(figure.gpu), str(figure.host), str(figure.disk)]
+
 
 def _verdict(folder: Path, figure: Figure, counts: Counts | None) -> str:
     if counts is None:

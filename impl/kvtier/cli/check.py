@@ -9,8 +9,18 @@ from time import perf_counter
 import click
 
 from kvtier.cli.output import console, print_table
-from kvtier_spec import GPU_HOST, GPU_HOST_DISK, GPU_HOST_DISK_REMOTE, Chain
-from kvtier_spec import census, experiments, goals, invariants, lint, render
+from kvtier_spec import (
+    GPU_HOST,
+    GPU_HOST_DISK,
+    GPU_HOST_DISK_REMOTE,
+    Chain,
+    census,
+    experiments,
+    goals,
+    invariants,
+    lint,
+    render,
+)
 from kvtier_spec.explore import Exploration, explore, label_of
 from kvtier_spec.world import Event, Spec
 
@@ -27,14 +37,19 @@ class Scope:
 
 
 SCOPES = (
-    Scope(GPU_HOST, 2, 2), Scope(GPU_HOST_DISK, 2, 2), Scope(GPU_HOST_DISK_REMOTE, 2, 2),
+    Scope(GPU_HOST, 2, 2),
+    Scope(GPU_HOST_DISK, 2, 2),
+    Scope(GPU_HOST_DISK_REMOTE, 2, 2),
     Scope(GPU_HOST_DISK, 3, 2),
 )
 
 
 @click.command()
-@click.option("--plant", metavar="RULE:GUARD",
-              help="Remove one guard of the table and show the shortest way to what breaks.")
+@click.option(
+    "--plant",
+    metavar="RULE:GUARD",
+    help="Remove one guard of the table and show the shortest way to what breaks.",
+)
 def check(plant: str | None) -> None:
     """Explore all reachable states of small worlds, with every invariant in each.
 
@@ -45,9 +60,13 @@ def check(plant: str | None) -> None:
     problems = _lint() + _census() + _goals()
     for problem in problems:
         console.print(f"[red]{problem}[/red]")
-    checked = ", ".join([*invariants.WORLD, *(i for i in invariants.STEP if i not in invariants.WORLD)])
-    console.print(f"invariants checked here: {checked}; by the tests of the runtime: "
-                  f"{', '.join(invariants.ELSEWHERE)}, I3")
+    checked = ", ".join(
+        [*invariants.WORLD, *(i for i in invariants.STEP if i not in invariants.WORLD)]
+    )
+    console.print(
+        f"invariants checked here: {checked}; by the tests of the runtime: "
+        f"{', '.join(invariants.ELSEWHERE)}, I3"
+    )
     sys.exit(1 if problems else 0)
 
 
@@ -62,12 +81,21 @@ def _census() -> list[str]:
         found = census.count(scope.chain, pages=scope.pages, slots_each=scope.slots)
         seconds = perf_counter() - begin
         never = census.never_fired(scope.chain, found)
-        rows.append([
-            str(scope.chain), str(scope.pages), str(scope.slots), f"{found.states:,}",
-            f"{found.edges:,}", str(len(never)), f"{seconds:.1f}",
-        ])
+        rows.append(
+            [
+                str(scope.chain),
+                str(scope.pages),
+                str(scope.slots),
+                f"{found.states:,}",
+                f"{found.edges:,}",
+                str(len(never)),
+                f"{seconds:.1f}",
+            ]
+        )
         problems += found.violations
-        problems += [f"never fired: {event} from {state} on {scope.chain}" for state, event in never]
+        problems += [
+            f"never fired: {event} from {state} on {scope.chain}" for state, event in never
+        ]
     columns = ("chain", "pages", "slots a tier", "states", "edges", "rows never fired", "seconds")
     print_table("reachable worlds, pages and slots up to renaming", columns, rows)
     return problems
@@ -76,9 +104,7 @@ def _census() -> list[str]:
 def _goals() -> list[str]:
     rows, problems = [], []
     wanted = goals.goals(GPU_HOST_DISK)
-    found = explore(
-        Spec(GPU_HOST_DISK), pages=2, slots=(2, 2, 1), goals=wanted, stop_at_goals=True
-    )
+    found = explore(Spec(GPU_HOST_DISK), pages=2, slots=(2, 2, 1), goals=wanted, stop_at_goals=True)
     for name in wanted:
         path = found.reached.get(name)
         rows.append([name, "never" if path is None else str(len(path))])
@@ -119,8 +145,13 @@ def _event(event: Event) -> str:
 
 
 @click.command()
-@click.option("--tiers", type=click.Choice(list(CHAINS)), default="2", show_default=True,
-              help="Length of the chain gpu, host, disk, remote.")
+@click.option(
+    "--tiers",
+    type=click.Choice(list(CHAINS)),
+    default="2",
+    show_default=True,
+    help="Length of the chain gpu, host, disk, remote.",
+)
 @click.option("--flights", is_flag=True, help="Draw states in flight too.")
 @click.option("--table", is_flag=True, help="Print the table event x state instead, as Markdown.")
 def diagram(tiers: str, flights: bool, table: bool) -> None:

@@ -21,8 +21,13 @@ if not console.is_terminal:
 def progress() -> Progress:
     """Make a progress bar; nothing is drawn where standard error is no terminal."""
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=_progress, transient=True, disable=not _progress.is_terminal,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=_progress,
+        transient=True,
+        disable=not _progress.is_terminal,
     )
 
 

@@ -32,26 +32,57 @@ def _modes(_: click.Context, __: click.Parameter, value: str) -> list[str]:
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
-@click.option("--mode", "modes", default=DEFAULT_MODES, callback=_modes, show_default=True,
-              help="Modes, with commas; the first is the one that others are compared with.")
+@click.option(
+    "--mode",
+    "modes",
+    default=DEFAULT_MODES,
+    callback=_modes,
+    show_default=True,
+    help="Modes, with commas; the first is the one that others are compared with.",
+)
 @click.option("--window", type=click.IntRange(min=1), help="Requests that run at once.")
 @click.option("--gpu", type=click.IntRange(min=1), help="GPU slots, in pages.")
 @click.option("--host", type=click.IntRange(min=0), help="Host slots, in pages.")
-@click.option("--page-bytes", default=4096, show_default=True, type=click.IntRange(min=1),
-              help="Bytes of a page.")
-@click.option("--page-tokens", type=click.IntRange(min=1),
-              help="Tokens of a page; by default from the file's name (_b64), or 512.")
+@click.option(
+    "--page-bytes",
+    default=4096,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Bytes of a page.",
+)
+@click.option(
+    "--page-tokens",
+    type=click.IntRange(min=1),
+    help="Tokens of a page; by default from the file's name (_b64), or 512.",
+)
 @click.option("--limit", type=click.IntRange(min=1), help="Replay only so many requests.")
-@click.option("--engine", default="cpu", show_default=True, type=click.Choice(["cpu", "null"]),
-              help="cpu moves and compares real bytes; null only keeps books.")
+@click.option(
+    "--engine",
+    default="cpu",
+    show_default=True,
+    type=click.Choice(["cpu", "null"]),
+    help="cpu moves and compares real bytes; null only keeps books.",
+)
 @click.option("--audit", is_flag=True, help="Replay the journal through the spec as it is written.")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects, one a mode.")
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False),
-              help="Write a picture: bytes copied, slots in use (needs kvtier[plot]).")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a picture: bytes copied, slots in use (needs kvtier[plot]).",
+)
 def replay(
-    trace: Path | None, modes: list[str], window: int | None, gpu: int | None, host: int | None,
-    page_bytes: int, page_tokens: int | None, limit: int | None, engine: str, audit: bool,
-    as_json: bool, plot: Path | None,
+    trace: Path | None,
+    modes: list[str],
+    window: int | None,
+    gpu: int | None,
+    host: int | None,
+    page_bytes: int,
+    page_tokens: int | None,
+    limit: int | None,
+    engine: str,
+    audit: bool,
+    as_json: bool,
+    plot: Path | None,
 ) -> None:
     """Replay TRACE (Mooncake format; by default a small one that ships with kvtier).
 
@@ -97,8 +128,17 @@ def _print(path: Path, sizes: Sizes, counts: list[Counts], engine: str) -> None:
         f"host {sizes.host} pages of {sizes.page_bytes} bytes"
     )
     columns = (
-        "mode", "GPU→host pages", "MiB", "change", "copies saved", "host→GPU pages",
-        "GPU hit %", "host hit %", "all hits %", "change", "recomputed",
+        "mode",
+        "GPU→host pages",
+        "MiB",
+        "change",
+        "copies saved",
+        "host→GPU pages",
+        "GPU hit %",
+        "host hit %",
+        "all hits %",
+        "change",
+        "recomputed",
     )
     print_table(title, columns, [_row(count, first) for count in counts])
     if engine == "cpu":
@@ -114,9 +154,15 @@ def _row(counts: Counts, first: Counts) -> list[str]:
     points = 100 * (counts.hit_rate - first.hit_rate)
     is_first = counts is first
     return [
-        counts.mode, f"{counts.d2h_pages:,}", f"{counts.d2h_bytes / MIB:,.1f}",
-        "" if is_first else f"{fewer:+.1f} %", f"{counts.saved_pages:,}", f"{counts.h2d_pages:,}",
-        f"{100 * counts.gpu_hits / pages:.2f}", f"{100 * counts.host_hits / pages:.2f}",
-        f"{100 * counts.hit_rate:.2f}", "" if is_first else f"{points:+.2f}",
+        counts.mode,
+        f"{counts.d2h_pages:,}",
+        f"{counts.d2h_bytes / MIB:,.1f}",
+        "" if is_first else f"{fewer:+.1f} %",
+        f"{counts.saved_pages:,}",
+        f"{counts.h2d_pages:,}",
+        f"{100 * counts.gpu_hits / pages:.2f}",
+        f"{100 * counts.host_hits / pages:.2f}",
+        f"{100 * counts.hit_rate:.2f}",
+        "" if is_first else f"{points:+.2f}",
         f"{counts.computed:,}",
     ]

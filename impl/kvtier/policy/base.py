@@ -1,4 +1,4 @@
-"""What a policy decides: which pages leave the gpu, what a recall leaves behind, what a full host gives up.
+"""What a policy decides: who leaves the gpu, what a recall leaves, what a full host gives up.
 
 A policy chooses; it never touches a page. The planner asks, with orders that already leave out
 whatever may not go. Each policy is one file and one line in `policy/__init__.py`.

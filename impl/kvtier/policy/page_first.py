@@ -1,4 +1,4 @@
-"""`page_first`: real pages go first; shadows only for what those cannot cover (the upstream proposal).
+"""`page_first`: real pages go first, shadows for what those cannot cover (upstream's proposal).
 
 Saves most copies where the host is larger than the working set, and costs hits below that: it
 throws real pages out to keep duplicates.

@@ -26,12 +26,17 @@ class DevicePool:
     """
 
     def __init__(
-        self, slots: int, page_bytes: int, *, device: str = "cpu", tensor: torch.Tensor | None = None
+        self,
+        slots: int,
+        page_bytes: int,
+        *,
+        device: str = "cpu",
+        tensor: torch.Tensor | None = None,
     ) -> None:
-        torch = _torch()
+        module = _torch()
         if tensor is None:
-            tensor = torch.zeros((slots, page_bytes), dtype=torch.uint8, device=device)
-        self._tensor: torch.Tensor | None = _as_bytes(torch, tensor, slots, page_bytes)
+            tensor = module.zeros((slots, page_bytes), dtype=module.uint8, device=device)
+        self._tensor: torch.Tensor | None = _as_bytes(module, tensor, slots, page_bytes)
 
     @property
     def tensor(self) -> torch.Tensor:

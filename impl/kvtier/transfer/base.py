@@ -42,11 +42,11 @@ class Copies:
         return len(self.sources)
 
 
-class CopyRefused(Exception):  # noqa: N818 - the word of the domain
+class CopyRefused(Exception):
     """Nothing of a submission was queued."""
 
 
-class CopyFault(Exception):  # noqa: N818 - the word of the domain
+class CopyFault(Exception):
     """A part of a submission was queued: its slots may still be touched."""
 
     def __init__(self, reason: str, queued: int) -> None:

@@ -1,8 +1,8 @@
 """The cpu engine: real byte copies between the memories of the tiers, in lanes.
 
-By default a submission runs at once. With `is_manual=True` it waits for `pump`, so that tests can be
-late in any order: a lane's first job runs only when the fences it waits for have passed, exactly as
-streams do. `launch` queues a user's own work (writing an open page, reading a pinned one) on a
+By default a submission runs at once. With `is_manual=True` it waits for `pump`, so that tests can
+be late in any order: a lane's first job runs only when the fences it waits for have passed, exactly
+as streams do. `launch` queues a user's own work (writing an open page, reading a pinned one) on a
 stream, where an attention kernel would run.
 
 Failure is an argument of the call under test: inside `with engine.failing(at=2, queued=1):` the
@@ -79,7 +79,7 @@ class CpuEngine:
         return lane, self._lanes.last[lane]
 
     def wait(self, lane: int, fences: Fences) -> None:
-        """Order what comes next on a lane after these fences; HOST runs the lanes until they pass."""
+        """Order what comes next on a lane after these fences; HOST runs lanes until they pass."""
         if lane != HOST:
             blocked = self._blocked.setdefault(lane, {})
             for other, number in fences.items():
@@ -96,7 +96,8 @@ class CpuEngine:
     def runnable(self) -> list[int]:
         """List the lanes whose first job waits for nothing any more."""
         return [
-            lane for lane, queue in self._queues.items()
+            lane
+            for lane, queue in self._queues.items()
             if queue and all(self.is_done(fence) for fence in queue[0].waits)
         ]
 
@@ -163,7 +164,9 @@ class CpuEngine:
         for other, number in waits.items():
             needed[other] = max(number, needed.get(other, 0))
         needed.pop(lane, None)
-        self._queues.setdefault(lane, deque()).append(Job(fence, tuple(needed.items()), run, copies))
+        self._queues.setdefault(lane, deque()).append(
+            Job(fence, tuple(needed.items()), run, copies)
+        )
         while not self.is_manual and self.pump():
             pass
         return fence
