@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
+from kvtier.bench.inclusion import FREE, Differs, compare
 from kvtier.replay import Replay, Sizes
-from kvtier.trace import Request
+from kvtier.trace import Request, extract, load
 from kvtier_spec import Batch, Kind
 
 Turn = tuple[int, int, int, int]
@@ -25,7 +27,6 @@ SIZES = st.builds(
     st.integers(8, 24),
     st.integers(0, 40),
 )
-SHORT = settings(max_examples=60, deadline=None)
 LONGEST = 14
 
 
@@ -85,7 +86,6 @@ def watched(turns: list[Turn], sizes: Sizes, mode: str) -> Watched:
     return Watched(Replay(requests_of(turns), sizes, mode, moves_bytes=False, audit=True))
 
 
-@SHORT
 @given(TURNS, SIZES, st.sampled_from(["shadow_first", "shadow_first_hottest"]))
 def test_t1_inclusion_can_be_free(turns: list[Turn], sizes: Sizes, mode: str) -> None:
     """Under shadow_first the primaries are, at every request, where exclusive tiers have them."""
@@ -101,7 +101,6 @@ def test_t1_inclusion_can_be_free(turns: list[Turn], sizes: Sizes, mode: str) ->
             assert getattr(exclusive.counts, count) == getattr(inclusive.counts, count)
 
 
-@SHORT
 @given(TURNS, SIZES)
 def test_f2_shadow_first_is_exclusive_but_for_copies(turns: list[Turn], sizes: Sizes) -> None:
     """Every copy that exclusive tiers make is made or saved; all else is equal."""
@@ -113,7 +112,6 @@ def test_f2_shadow_first_is_exclusive_but_for_copies(turns: list[Turn], sizes: S
     assert runs["shadow_first"].evicted == runs["exclusive"].evicted
 
 
-@SHORT
 @given(TURNS, SIZES, st.integers(0, 40))
 def test_f1_the_gpu_does_not_depend_on_the_host(turns: list[Turn], sizes: Sizes, host: int) -> None:
     """What is on the gpu, and what leaves it, is the same for every host policy and size."""
@@ -126,7 +124,6 @@ def test_f1_the_gpu_does_not_depend_on_the_host(turns: list[Turn], sizes: Sizes,
     assert counts[0].gpu_hits == counts[1].gpu_hits
 
 
-@SHORT
 @given(TURNS, st.integers(8, 24), st.integers(0, 40))
 def test_f3_exclusive_tiers_hit_what_one_lru_list_hits(
     turns: list[Turn], gpu: int, host: int
@@ -157,7 +154,6 @@ def test_f3_exclusive_tiers_hit_what_one_lru_list_hits(
     assert replay.counts.gpu_hits + replay.counts.host_hits == expected
 
 
-@SHORT
 @given(TURNS, SIZES, st.sampled_from(["exclusive", "page_first", "shadow_first"]))
 def test_f4_every_page_that_came_up_goes_down(turns: list[Turn], sizes: Sizes, mode: str) -> None:
     """Pages recalled or computed = copied down + saved + dropped for want of room + still there."""
@@ -172,3 +168,18 @@ def test_f4_every_page_that_came_up_goes_down(turns: list[Turn], sizes: Sizes, m
 
     came = counts.h2d_pages + counts.computed
     assert came == counts.d2h_pages + counts.saved_pages + dropped + left
+
+
+@pytest.mark.parametrize("mode", FREE)
+def test_t1_on_a_real_trace(mode: str) -> None:
+    """The same hits and places after each of 200 requests of coding agents."""
+    done = compare(load(extract(), limit=200), Sizes(window=3, gpu=300, host=400), mode)
+
+    assert done.requests == 200
+    assert done.places > 10_000
+
+
+def test_t1_needs_its_conditions() -> None:
+    """The comparison can fail: `page_first` gives up real pages, and is told apart."""
+    with pytest.raises(Differs, match="request"):
+        compare(load(extract(), limit=200), Sizes(window=3, gpu=300, host=400), "page_first")

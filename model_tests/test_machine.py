@@ -95,7 +95,7 @@ class BytesMachine(CacheMachine):
     engines = ("cpu", "late")
 
 
-PROFILE = settings(max_examples=150, stateful_step_count=40, deadline=None)
+PROFILE = settings(stateful_step_count=40, deadline=None)
 
 
 def test_the_cache_obeys_the_spec_with_books_only() -> None:

@@ -29,6 +29,9 @@ from kvtier.transfer import NullEngine
 SAMPLES = 400
 """Points of a run's timeline."""
 
+PRIVATE_BYTE = 0xFF
+"""What is written into partial and output pages, which nobody may ever find."""
+
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -167,13 +170,14 @@ class Replay:
         if not self.moves_bytes:
             sequence.commit(fresh)
             return
-        memory = self.cache.memory("gpu").array
+        memory = self.cache.memory("gpu")
         slots = sequence.slots()
         first = len(request.keys) - new
-        memory[slots[first : len(request.keys)]] = content(fresh, self.sizes.page_bytes)
-        memory[slots[len(request.keys) :]] = 0xFF
+        memory.write(slots[first : len(request.keys)], content(fresh, self.sizes.page_bytes))
+        private = np.full((request.private, self.sizes.page_bytes), PRIVATE_BYTE, np.uint8)
+        memory.write(slots[len(request.keys) :], private)
         sequence.commit(fresh)
-        self._verify(request.keys, memory[sequence.slots()[: len(request.keys)]])
+        self._verify(request.keys, memory.read(sequence.slots()[: len(request.keys)]))
 
     def _verify(self, keys: Sequence[int], found: NDArray[np.uint8]) -> None:
         expected = content(keys, self.sizes.page_bytes)

@@ -22,13 +22,20 @@ def mermaid(chain: Chain, *, with_flights: bool = False) -> str:
     """
     shown = [s for s in states.generate(chain) if with_flights or s.flight is None]
     lines = ["stateDiagram-v2", "    direction LR"]
-    lines += [f"    {_id(chain, s)} : {states.name(chain, s)}" for s in shown if s != ABSENT]
+    lines += [
+        f"    {_id(chain, s)} : {_said([states.name(chain, s)])}" for s in shown if s != ABSENT
+    ]
     edges: dict[tuple[str, str], list[str]] = {}
     for row in _drawn(chain, shown):
         edge = _id(chain, row.before), _id(chain, row.after)
         edges.setdefault(edge, []).append(row.event)
-    lines += [f"    {a} --> {b} : {', '.join(events)}" for (a, b), events in edges.items()]
+    lines += [f"    {a} --> {b} : {_said(events)}" for (a, b), events in edges.items()]
     return "\n".join(lines) + "\n"
+
+
+def _said(words: list[str]) -> str:
+    """Write names for Mermaid, to whom `>` is punctuation."""
+    return ", ".join(words).replace(">", "→")
 
 
 def _drawn(chain: Chain, shown: list[State]) -> list[Row]:

@@ -11,8 +11,11 @@ import click
 
 from kvtier.bench import bookkeeping as bursts
 from kvtier.bench.figures import Figure, find_trace, run_all
+from kvtier.bench.figures import figures as all_figures
+from kvtier.bench.inclusion import FREE, Compared, compare
 from kvtier.cli.output import console, print_table, progress
-from kvtier.replay import Counts
+from kvtier.replay import Counts, Sizes
+from kvtier.trace import load
 
 
 @click.group()
@@ -68,3 +71,32 @@ def _verdict(folder: Path, figure: Figure, counts: Counts | None) -> str:
     differences = figure.differences(counts)
     pairs = ", ".join(f"{name} {found}, not {want}" for name, (want, found) in differences.items())
     return f"DIFFERS: {pairs}" if differences else "equal"
+
+
+@bench.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def inclusion(folder: Path) -> None:
+    """Show T1 on every trace of the exact figures found in FOLDER: inclusion can be free.
+
+    Exclusive against shadow_first in both orders: the same hits and the same primaries after every
+    request.
+    """
+    scopes = {(f.trace, f.window, f.gpu, f.host) for f in all_figures() if not f.disk}
+    rows = []
+    with progress() as bar:
+        for trace, window, gpu, host in sorted(scopes):
+            path = find_trace(folder, trace)
+            if path is None:
+                continue
+            requests, sizes = load(path), Sizes(window=window, gpu=gpu, host=host)
+            for mode in FREE:
+                task = bar.add_task(f"{trace} {mode}", total=len(requests))
+                done = compare(requests, sizes, mode, lambda n, t=task: bar.update(t, completed=n))  # type: ignore[misc]
+                rows.append([trace, str(gpu), str(host), mode, *_compared(done)])
+    columns = ("trace", "gpu", "host", "against exclusive", "requests", "places compared", "")
+    print_table("T1: the same hits and primaries after every request", columns, rows)
+    sys.exit(0 if rows else 1)
+
+
+def _compared(done: Compared) -> list[str]:
+    return [f"{done.requests:,}", f"{done.places:,}", "equal"]
