@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kvtier.replay import Replay
 
 GIB = 1 << 30
-WIDTH_IN, HEIGHT_IN, DPI = 10.0, 4.2, 130
+WIDTH_IN, HEIGHT_IN, DPI = 13.0, 4.2, 110
 
 
 def plot_replays(runs: Sequence[Replay], path: Path) -> None:
@@ -20,23 +20,28 @@ def plot_replays(runs: Sequence[Replay], path: Path) -> None:
     figure_class, canvas = _matplotlib()
     figure = figure_class(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
     canvas(figure)
-    copied, occupied = figure.subplots(1, 2)
-    for index, run in enumerate(runs):
-        color = f"C{index}"
+    copied, *tiers = figure.subplots(1, 3)
+    for run in runs:
         steps = [sample.request for sample in run.timeline]
-        gib = [sample.d2h_bytes / GIB for sample in run.timeline]
-        copied.plot(steps, gib, color=color, label=run.mode)
-        for tier, style in (("gpu", ":"), ("host", "-")):
-            share = [100 * sample.used[tier] / _slots(run, tier) for sample in run.timeline]
-            occupied.plot(steps, share, style, color=color, label=f"{run.mode}: {tier}")
-        shadows = [100 * sample.shadows / _slots(run, "host") for sample in run.timeline]
-        if any(shadows):
-            occupied.plot(steps, shadows, "--", color=color, label=f"{run.mode}: host, shadows")
+        copied.plot(steps, [sample.d2h_bytes / GIB for sample in run.timeline], label=run.mode)
     copied.set(title="copied from GPU to host", xlabel="requests", ylabel="GiB")
-    occupied.set(title="slots in use", xlabel="requests", ylabel="% of the tier", ylim=(0, 105))
+    for axes, tier in zip(tiers, ("gpu", "host"), strict=True):
+        _draw_tier(axes, tier, runs)
     copied.legend()
-    occupied.legend(fontsize=7)
     figure.savefig(path, dpi=DPI)
+
+
+def _draw_tier(axes: Any, tier: str, runs: Sequence[Replay]) -> None:  # noqa: ANN401
+    """Draw the slots of one tier in use; on the host, dashed, those of shadows."""
+    for index, run in enumerate(runs):
+        steps = [sample.request for sample in run.timeline]
+        used = [100 * sample.used[tier] / _slots(run, tier) for sample in run.timeline]
+        axes.plot(steps, used, color=f"C{index}", label=run.mode)
+        shadows = [100 * sample.shadows / _slots(run, tier) for sample in run.timeline]
+        if tier != "gpu" and any(shadows):
+            axes.plot(steps, shadows, "--", color=f"C{index}", label=f"{run.mode}: shadows")
+    axes.set(title=f"{tier} slots in use", xlabel="requests", ylabel="%", ylim=(0, 105))
+    axes.legend(loc="lower right", fontsize=7, framealpha=0.8)
 
 
 def _slots(run: Replay, tier: str) -> int:
