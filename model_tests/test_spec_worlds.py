@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kvtier_spec import (
@@ -14,6 +16,7 @@ from kvtier_spec import (
     goals,
 )
 from kvtier_spec.explore import explore
+from kvtier_spec.lifecycle import Users
 from kvtier_spec.world import Bounds, Illegal, Spec, events, start, step
 
 COUNTS = [
@@ -109,9 +112,40 @@ def test_users_are_told_of_a_loss() -> None:
     """`lose` of the last replica of a page in use says whose users must be told."""
     spec = Spec(GPU_HOST)
     world = start(GPU_HOST, 1, (1, 1))
-    for rule in ("open", "lose"):
-        event = next(e for e in events(spec, world) if e.rule == rule)
-        result = step(spec, world, event)
-        world = result.world
+    opened = step(spec, world, next(e for e in events(spec, world) if e.rule == "open")).world
+    fault = next(e for e in events(spec, opened) if e.rule == "lose" and e.fault)
 
-    assert result.told == 0
+    assert step(spec, opened, fault).told == 0
+
+
+USERS_DAMAGE: list[tuple[str, Users]] = [
+    ("lose", lambda _: (0, 0)),
+    ("lose", lambda c: (0, c.holds if c.state.valid - {c.target} else 0)),
+    ("copy", lambda c: (c.pins, c.holds + 1)),
+    ("commit", lambda _: (0, 1)),
+    ("open", lambda _: (0, 1)),
+    ("join", lambda c: (c.pins, c.holds)),
+    ("unpin", lambda c: (c.pins, max(0, c.holds - 1))),
+    ("drop", lambda c: (c.pins, c.holds)),
+]
+"""Rules whose users are not what the event says."""
+
+
+@pytest.mark.parametrize(("label", "users"), USERS_DAMAGE)
+def test_damage_to_the_users_of_a_rule_is_seen(label: str, users: Users) -> None:
+    """Pins and holds that come, go or change into one another are a violation, by a short path."""
+    spec = Spec(GPU_HOST)
+    rules = tuple(replace(r, users=users) if r.label == label else r for r in spec.rules)
+
+    assert explore(replace(spec, rules=rules), pages=2, slots=(2, 1)).violations
+
+
+def test_a_touched_slot_that_is_not_set_aside_is_seen() -> None:
+    """A job that may still touch its target leaves it in quarantine."""
+    spec = Spec(GPU_HOST_DISK)
+    plain = spec.rule("fail").verbs
+    rules = tuple(replace(r, verbs=plain) if r.label == "fail touched" else r for r in spec.rules)
+
+    found = explore(replace(spec, rules=rules), pages=1, slots=1)
+
+    assert [v.invariant for v in found.violations] == ["I12"]

@@ -111,6 +111,36 @@ def test_a_join_moves_the_slot_and_the_users() -> None:
     assert follows.check() == []
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(Kind.OPEN, [1], [-1]),
+        Record(Kind.OPEN, [1, 2], [0]),
+        Record(Kind.OPEN, [1], [0], group=3),
+        Record(Kind.QUARANTINE, slots=[-1]),
+        Record(Kind.QUARANTINE, slots=[9]),
+        Record(Kind.RELEASE, [1], target=5),
+        Record(Kind.COMMIT, [1], fence=FENCE),
+        Record(Kind.JOIN, [1]),
+    ],
+)
+def test_what_cannot_be_read_is_refused(record: Record) -> None:
+    """A malformed record is an error of the journal, not of the checker."""
+    with pytest.raises(TraceError):
+        checker().feed([record])
+
+
+def test_a_replica_of_a_tier_that_cannot_fail_is_lost_by_a_fault_only() -> None:
+    """`lose` is no way around the guards of `release` and `drop`."""
+    follows = checker()
+    follows.feed(journal()[:3])
+    with pytest.raises(TraceError, match="a device fault"):
+        follows.feed([Record(Kind.LOSE, [1], target=0)])
+    follows.feed([Record(Kind.LOSE, [1], target=0, is_fault=True)])
+
+    assert follows.state_names() == {}
+
+
 def test_a_quarantined_slot_is_nobodys() -> None:
     """Slots set aside cannot be taken until they are readmitted."""
     follows = checker()

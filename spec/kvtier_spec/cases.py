@@ -22,7 +22,8 @@ class Case:
 
     `source` and `target` are tier positions (events of one tier name it as the target);
     `slot` is the state of the slot to be taken; `fenced` says that the fence of the last write came
-    along; `key_known` that another page is found under the key; `same_key` that a twin carries it.
+    along; `fault` that the device failed; `key_known` that another page is found under the key;
+    `same_key` that a twin carries it.
     """
 
     chain: Chain
@@ -33,6 +34,7 @@ class Case:
     holds: int = 0
     slot: SlotState | None = None
     fenced: bool = False
+    fault: bool = False
     key_known: bool = False
     same_key: bool = False
 
@@ -130,4 +132,7 @@ slot_retiring = _world("slot retiring", lambda c: c.slot is SlotState.RETIRING)
 fenced = _world("fence of the last write", lambda c: c.fenced)
 key_new = _world("no page under the key", lambda c: not c.key_known)
 key_known = _world("a page under the key", lambda c: c.key_known)
+fallible_or_fault = _world(
+    "a fallible tier, or a device fault", lambda c: c.chain.tiers[c.target].fallible or c.fault
+)
 same_key = _world("same key", lambda c: c.same_key)

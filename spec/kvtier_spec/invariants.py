@@ -139,19 +139,46 @@ def pinned_slot_stays(_: Spec, before: World, event: Event, after: World) -> Ite
             yield Violation("I4", f"page {index} changed its gpu slot while pinned ({event.rule})")
 
 
-def users_leave_by_themselves(
-    _: Spec, before: World, event: Event, after: World
+def users_come_and_go_by_name(
+    spec: Spec, before: World, event: Event, after: World
 ) -> Iterator[Violation]:
-    """I5, in a step: users go one at a time, with their private page, or are told of a loss."""
-    if event.page < 0 or event.rule == "lose":
-        return
-    old, new = before.pages[event.page], after.pages[event.page]
-    gone = old.pins + old.holds - new.pins - new.holds
+    """I4 and I5, in a step: pins and holds change as the event is called, and of no other page."""
+    for index, (old, new) in enumerate(zip(before.pages, after.pages, strict=True)):
+        expected = (old.pins, old.holds)
+        if index == event.page:
+            expected = _users_after(event, old, new)
+        elif index == event.twin:
+            expected = (0, 0)
+        if (new.pins, new.holds) != expected:
+            yield Violation(
+                "I5",
+                f"{event.rule} leaves page {index} with {new.pins} pins and {new.holds} holds, "
+                f"not {expected[0]} and {expected[1]}",
+            )
+    if event.rule == "lose" and not (spec.chain.tiers[event.target].fallible or event.fault):
+        yield Violation("I5", f"page {event.page} loses a replica on a tier that cannot fail")
+    if event.page >= 0:
+        yield from _users_taken_along(event, before.pages[event.page])
+
+
+def _users_after(event: Event, old: Page, new: Page) -> tuple[int, int]:
+    """Say how many pins and holds a page has after an event, judged by the event's name alone."""
+    pins, holds = old.pins, old.holds
+    if event.rule in ("drop", "doom"):
+        return 0, 0
+    if event.rule == "lose":
+        return (0 if event.target == GPU else pins), (holds if new.state.valid else 0)
+    more_pins = {"open": 1, "pin": 1, "join": 1, "unpin": -1}.get(event.rule, 0)
+    more_holds = {"hold": 1, "unhold": -1}.get(event.rule, 0)
+    return pins + more_pins, holds + more_holds
+
+
+def _users_taken_along(event: Event, old: Page) -> Iterator[Violation]:
+    """A page that is dropped takes nobody along but the one user of a private page."""
     private = old.state.phase in (Phase.OPEN, Phase.TWIN)
-    ends = event.rule in ("drop", "doom")
-    allowed = 1 if event.rule in ("unpin", "unhold") or (ends and private) else 0
-    if gone > allowed:
-        yield Violation("I5", f"{event.rule} of page {event.page} takes {gone} users with it")
+    if event.rule in ("drop", "doom") and old.pins + old.holds > private:
+        users = old.pins + old.holds
+        yield Violation("I5", f"{event.rule} of page {event.page} takes {users} users with it")
 
 
 def open_stays_writable(_: Spec, before: World, event: Event, after: World) -> Iterator[Violation]:
@@ -196,6 +223,10 @@ def flights_end_once(spec: Spec, before: World, event: Event, after: World) -> I
         yield Violation("I12", f"page {event.page} flies from the writable tier")
     if ends and flight is None:
         yield Violation("I12", f"page {event.page} ends a flight that it has not")
+    if event.rule == "fail touched" and flight:
+        slot = old.slots[flight[1]]
+        if slot is None or after.pools[flight[1]][slot] is not SlotState.QUARANTINED:
+            yield Violation("I12", f"a job may still touch slot {slot} of tier {flight[1]}")
 
 
 # -------------------------------------------------------------------------------- audit invariants
@@ -278,7 +309,7 @@ WORLD: dict[str, WorldCheck] = {
 }
 STEP: dict[str, StepCheck] = {
     "I4": pinned_slot_stays,
-    "I5": users_leave_by_themselves,
+    "I5": users_come_and_go_by_name,
     "I6": open_stays_writable,
     "I10": commits_are_found,
     "I12": flights_end_once,

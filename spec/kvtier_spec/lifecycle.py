@@ -256,7 +256,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "lose",
         Kind.LOSE,
-        (g.valid_on_target, g.not_flight_source),
+        (g.valid_on_target, g.not_flight_source, g.fallible_or_fault),
         _lost,
         _gives,
         users=_told,

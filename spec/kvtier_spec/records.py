@@ -17,10 +17,11 @@ from kvtier_spec.vocabulary import Kind
 class Record:
     """One kind of event, for pages in order.
 
-    `slots` has one entry a page where the event takes slots (open, copy, start), and names the
-    slots themselves in slot events. `source` and `target` are tier positions; events of one tier
-    name it as `target`. `keys` and `fence` belong to commits, `twins` to joins. `is_private` marks
-    the commit of twins, `is_touched` the failure of a job that may still touch its target.
+    `slots` has one entry a page where the event takes slots (open, copy, start), and names the slots
+    themselves in slot events. `source` and `target` are tier positions; events of one tier name it
+    as `target`. `keys` and `fence` belong to commits, `twins` to joins. `is_private` marks the
+    commit of twins, `is_touched` the failure of a job that may still touch its target, `is_fault`
+    a loss by a device fault.
 
     >>> Record(Kind.RELEASE, [4, 7], target=1).pages
     [4, 7]
@@ -37,6 +38,7 @@ class Record:
     fence: tuple[int, int] | None = None
     is_private: bool = False
     is_touched: bool = False
+    is_fault: bool = False
 
 
 Batch = Sequence[Record]

@@ -81,6 +81,7 @@ class Checker:
     def feed(self, batch: Batch) -> None:
         """Replay one batch; raise TraceError at its first illegal event."""
         for record in batch:
+            self._refuse_malformed(record)
             group = self._groups[record.group]
             if record.kind in SLOT_KINDS:
                 self._slot_events(group, record)
@@ -119,12 +120,35 @@ class Checker:
     def _order(self, group: int) -> list[int]:
         return sorted(self._groups[group].pages)
 
+    def _refuse_malformed(self, record: Record) -> None:
+        """Refuse a record that cannot be read: arrays of other lengths, unknown tiers."""
+        tiers = range(len(self.chain))
+        size = len(record.pages)
+        takes = record.kind in _TAKES
+        wrong = (
+            "no such group"
+            if record.group not in range(len(self._groups))
+            else "no such tier"
+            if record.source not in tiers or record.target not in tiers
+            else "one slot a page"
+            if takes and len(record.slots) != size
+            else "one key a page"
+            if record.kind is Kind.COMMIT and len(record.keys) != size
+            else "one twin a page"
+            if record.kind is Kind.JOIN and len(record.twins) != size
+            else ""
+        )
+        if wrong:
+            page = record.pages[0] if size else None
+            raise TraceError(self.position, record.kind, page, "well formed", wrong)
+
     def _slot_events(self, group: _GroupWorld, record: Record) -> None:
         before, after = slots.EVENTS[record.kind]
         pool = group.pools[record.target]
         for slot in record.slots:
-            if pool[slot] is not before:
-                detail = f"slot {slot} of {self.chain.tiers[record.target].name} is {pool[slot]}"
+            found = pool[slot] if 0 <= slot < len(pool) else "not there"
+            if found is not before:
+                detail = f"slot {slot} of {self.chain.tiers[record.target].name} is {found}"
                 raise TraceError(self.position, record.kind, None, f"slot {before}", detail)
             pool[slot] = after
             self.position += 1
@@ -180,8 +204,9 @@ class Checker:
             record.target,
             held.pins,
             held.holds,
-            slot=None if slot is None or slot >= len(pool) else pool[slot],
+            slot=None if slot is None or not 0 <= slot < len(pool) else pool[slot],
             fenced=record.fence is not None,
+            fault=record.is_fault,
             key_known=facts.key in group.found,
             same_key=twin is not None and twin.key == held.key and twin.state == _TWIN,
         )
@@ -235,6 +260,7 @@ class _Facts:
     twin: int | None
 
 
+_TAKES = frozenset({Kind.OPEN, Kind.COPY, Kind.START})
 _TWIN = State(Phase.TWIN, frozenset({states.GPU}))
 _GONE = (Phase.ABSENT, Phase.DOOMED)
 

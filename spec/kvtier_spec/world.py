@@ -56,6 +56,7 @@ class Event:
     key: int | None = None
     twin: int | None = None
     fenced: bool = True
+    fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ def case(spec: Spec, world: World, event: Event) -> Case:
         holds=page.holds,
         slot=slot,
         fenced=event.fenced,
+        fault=event.fault,
         key_known=finds(world, event.key) is not None,
         same_key=twin is not None and twin.state.phase is Phase.TWIN and twin.key == page.key,
     )
@@ -261,10 +263,10 @@ def events(spec: Spec, world: World) -> Iterator[Event]:
                 yield Event(kind, target=tier, slot=pool.index(before))
     for index, page in enumerate(world.pages):
         for rule, source, target in possible(spec, page.state):
-            yield from _page_events(world, Event(rule.label, index, source, target))
+            yield from _page_events(spec, world, Event(rule.label, index, source, target))
 
 
-def _page_events(world: World, event: Event) -> Iterator[Event]:
+def _page_events(spec: Spec, world: World, event: Event) -> Iterator[Event]:
     if event.rule in ("open", "copy", "start"):
         pool = world.pools[event.target]
         yield from (replace(event, slot=pool.index(state)) for state in SlotState if state in pool)
@@ -274,6 +276,8 @@ def _page_events(world: World, event: Event) -> Iterator[Event]:
     elif event.rule == "join":
         twins = (i for i, p in enumerate(world.pages) if p.state.phase is Phase.TWIN)
         yield from (replace(event, twin=twin) for twin in twins if twin != event.page)
+    elif event.rule == "lose" and not spec.chain.tiers[event.target].fallible:
+        yield from (event, replace(event, fault=True))
     elif event.rule != "joined":
         yield event
 
