@@ -153,7 +153,7 @@ def test_a_stale_table_is_an_error_not_a_wrong_page() -> None:
     other = of.sequence()
     assert other.resume(new=1)
 
-    with pytest.raises(StaleHandle, match="handed out again"):
+    with pytest.raises(StaleHandle, match="given slots back"):
         table.check()
 
 
@@ -341,7 +341,7 @@ def test_stats_are_sums_over_the_journal(policy: str) -> None:
 def test_a_null_cache_has_no_memory_and_says_so() -> None:
     """Asking a cache that moves nothing for its memory is a clear error."""
     of = Cache(Config(slots={"gpu": 1, "host": 1}), engine=NullEngine())
-    with pytest.raises(BadRequest, match="no memory"):
+    with pytest.raises(BadRequest, match="no memories"):
         of.memory("gpu")
 
 

@@ -30,10 +30,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kvtier import planner, report
+from kvtier import doors, planner, report
 from kvtier.config import Config
-from kvtier.errors import BadRequest, CacheClosed, CacheFailed, KvtierError, SpecViolation
+from kvtier.errors import (
+    BadRequest,
+    CacheClosed,
+    CacheFailed,
+    CopyFailed,
+    SpecViolation,
+    WrongState,
+)
 from kvtier.journal import Journal, Subscriber
+from kvtier.memories import check_memories, host_memories
 from kvtier.outcomes import Granted, Holder, Outcome, OutOfSlots
 from kvtier.pages import Page
 from kvtier.planner import GPU, GroupDemand, Short
@@ -42,12 +50,9 @@ from kvtier.sequence import Sequence, Track
 from kvtier.slots import SlotPool
 from kvtier.stats import Counters, Stats
 from kvtier.store import Store
-from kvtier.tiers import HostPool, Memory
+from kvtier.tiers import Memory
 from kvtier.transfer import CpuEngine, Engine
-from kvtier_spec import Checker, Phase, SequenceState, Snapshot, TraceError
-
-MAX_PAGES_A_DEMAND = 1 << 20
-"""Pages of one demand: a million; more is a wrong unit."""
+from kvtier_spec import ChainError, Checker, Phase, SequenceState, Snapshot, TraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +80,14 @@ class Cache:
     ) -> None:
         self.config = config
         counts = [config.slots[tier.name] for tier in config.chain.tiers]
+        if engine is None and memories is None:
+            memories = host_memories(config)
+        if memories is not None:
+            check_memories(config, memories)
         self._memories = memories
         if engine is None:
-            self._memories = memories or _host_memories(config, counts)
-            engine = CpuEngine(self._memories)
+            assert memories is not None, "made above"
+            engine = CpuEngine(memories)
         self.engine = engine
         self._journal = Journal()
         self._counters = Counters(config.chain)
@@ -109,7 +118,7 @@ class Cache:
         sequence commits their keys or closes. O(keys).
         """
         self._enter()
-        found = Sequence(self, self._next_sequence, list(keys), len(self.config.groups))
+        found = Sequence(self, self._next_sequence, doors.keys(keys), len(self.config.groups))
         self._next_sequence += 1
         names = [tier.name for tier in self.config.chain.tiers]
         found.hits = dict.fromkeys(names, 0)
@@ -133,26 +142,40 @@ class Cache:
     def demand(self, asked: Seq[tuple[Sequence, int]], stream: Hashable | None) -> Outcome:
         """Meet demands; `Sequence.resume`, `Sequence.append` and `step` all come here."""
         self._enter()
-        _check_demand(asked)
-        wanted = [GroupDemand() for _ in self.config.groups]
-        for sequence, new in asked:
-            for group, part in enumerate(wanted):
-                if sequence.state is SequenceState.SUSPENDED:
-                    part.pages += sequence.tracks[group].pages
-                part.new += new
-        plan = planner.plan(self._store, wanted)
+        lane = doors.lane(self.engine, stream)
+        wishes = [self._wish(sequence, new) for sequence, new in asked]
+        if len({sequence.id for sequence, _ in wishes}) < len(wishes):
+            raise BadRequest("a sequence is asked for twice in one step; add its demands up")
+        plan = planner.plan(self._store, self._demand_of(wishes))
         if isinstance(plan, Short):
             return self._refusal(plan)
         with self._commit():
-            opened = self._store.run(plan, self.engine.lane(stream))
-            for sequence, new in asked:
+            opened = self._store.run(plan, lane)
+            for sequence, new in wishes:
                 self._activate(sequence, new, opened, stream)
         return Granted(plan.recalled, plan.evicted)
+
+    def _wish(self, sequence: Sequence, new: int) -> tuple[Sequence, int]:
+        """Check one sequence's part of a demand."""
+        if not sequence.is_of(self):
+            raise BadRequest(f"{sequence} is not of this cache")
+        if sequence.state not in (SequenceState.SUSPENDED, SequenceState.ACTIVE):
+            raise WrongState(f"{sequence} cannot take pages; make a new one with Cache.sequence()")
+        return sequence, doors.count(new, "the number of new pages")
+
+    def _demand_of(self, wishes: Seq[tuple[Sequence, int]]) -> list[GroupDemand]:
+        demand = [GroupDemand() for _ in self.config.groups]
+        for sequence, new in wishes:
+            for group, part in enumerate(demand):
+                if sequence.state is SequenceState.SUSPENDED:
+                    part.pages += sequence.tracks[group].pages
+                part.new += new
+        return demand
 
     def commit(self, sequence: Sequence, keys: list[Hashable], stream: Hashable | None) -> None:
         """Commit the next open pages of a sequence (`Sequence.commit` has checked them)."""
         self._enter()
-        fence = self.engine.record(self.engine.lane(stream))
+        fence = self.engine.record(doors.lane(self.engine, stream))
         first = sequence.committed
         with self._commit():
             for track in sequence.tracks:
@@ -166,6 +189,7 @@ class Cache:
         """Drop the last open pages of a sequence (`Sequence.trim` has checked the count)."""
         self._enter()
         with self._commit():
+            sequence.epoch += 1
             for track in sequence.tracks:
                 gone = track.pages[len(track.pages) - count :]
                 self._note_use(gone, sequence.stream)
@@ -173,37 +197,52 @@ class Cache:
                 self._store.drop(gone)
 
     def suspend(self, sequence: Sequence, stream: Hashable | None) -> None:
-        """Unpin and hold the pages of an active sequence."""
+        """Unpin and hold the pages of an active sequence; twins give way to their mates."""
         self._enter()
+        doors.lane(self.engine, stream)
         with self._commit():
-            for group, track in enumerate(sequence.tracks):
+            sequence.epoch += 1
+            for track in sequence.tracks:
                 self._note_use(track.pages, stream)
                 twins = [page for page in track.pages if page.phase is Phase.TWIN]
                 kept = [page for page in track.pages if page.phase is not Phase.TWIN]
-                self._store.rest(kept[::-1], hold=True, gone=twins)
                 for position, mate in track.mates.items():
                     track.pages[position] = mate
+                used = track.pages[::-1] if twins else ()
+                self._store.rest(kept[::-1], hold=True, gone=twins, used=used)
                 track.mates.clear()
-                assert all(page.group == group for page in track.pages)
             sequence.state = SequenceState.SUSPENDED
 
     def end(self, sequence: Sequence, stream: Hashable | None) -> None:
         """Close a sequence: private pages are dropped, all others given up, prompt tail coldest."""
+        if self._failure is not None or self._closed:
+            sequence.state = SequenceState.CLOSED  # its pages went with the cache
+            return
         self._enter()
+        doors.lane(self.engine, stream)
         with self._commit():
+            sequence.epoch += 1
             for group, track in enumerate(sequence.tracks):
-                shared, private = sequence.shared(group)[::-1], sequence.private(group)
-                freed = [*track.spare.values(), *track.mates.values()]
-                if sequence.state is SequenceState.ACTIVE:
-                    self._note_use(track.pages, stream)
-                    self._store.rest(shared, hold=False, gone=private, freed=freed)
-                else:
-                    self._store.unhold([*shared, *freed])
-                    self._store.drop(private)
+                self._give_up(sequence, group, track, stream)
                 track.pages, track.spare, track.mates = [], {}, {}
             sequence.committed = 0
             sequence.state = SequenceState.CLOSED
             del self._sequences[sequence.id]
+
+    def _give_up(
+        self, sequence: Sequence, group: int, track: Track, stream: Hashable | None
+    ) -> None:
+        shared, private = sequence.shared(group)[::-1], sequence.private(group)
+        freed = [*track.spare.values(), *track.mates.values()]
+        if sequence.state is not SequenceState.ACTIVE:
+            self._store.unhold([*shared, *freed])
+            self._store.drop(private)
+            return
+        self._note_use(track.pages, stream)
+        used = [track.mates.get(at, page) for at, page in enumerate(track.pages)][::-1]
+        self._store.rest(
+            shared, hold=False, gone=private, freed=freed, used=used if track.mates else ()
+        )
 
     # ------------------------------------------------------------------------- the cache itself
 
@@ -224,6 +263,8 @@ class Cache:
 
     def stats(self) -> Stats:
         """Say what the cache holds and has done."""
+        if self._failure is None and not self._closed:
+            self._enter()
         tiers = report.tiers(self._store, self.config.chain)
         counters, failures = self._counters, self._journal.failures
         return Stats(
@@ -238,13 +279,20 @@ class Cache:
 
     def available(self, tier: str, group: int = 0) -> int:
         """Say how many slots of a tier could be granted now (I7)."""
-        return planner.available(self._store, self.config.chain.index(tier), group)
+        self._enter()
+        return planner.available(self._store, self._tier(tier), group)
 
     def memory(self, tier: str, group: int = 0) -> Any:  # noqa: ANN401 - the pool the user gave
         """Give the memory of a tier: `array` of a `HostPool`, `tensor` of a `DevicePool`."""
         if self._memories is None:
-            raise BadRequest("this cache has no memory: its engine moves nothing")
-        return self._memories[self.config.chain.index(tier)][group]
+            raise BadRequest("this cache was given an engine and no memories")
+        return self._memories[self._tier(tier)][group]
+
+    def _tier(self, name: str) -> int:
+        try:
+            return self.config.chain.index(name)
+        except ChainError as error:
+            raise BadRequest(str(error)) from error
 
     def generations(self, group: int = 0) -> NDArray[np.int64]:
         """Give the generation of each gpu slot; a view, it changes as slots are taken."""
@@ -273,11 +321,15 @@ class Cache:
 
     # ---------------------------------------------------------------------------------- inside
 
-    def _enter(self) -> None:
+    def check_alive(self) -> None:
+        """Raise if the cache has stopped or was closed."""
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.again()
         if self._closed:
             raise CacheClosed("this cache was closed; open a new one")
+
+    def _enter(self) -> None:
+        self.check_alive()
         if self._store.quarantined:
             with self._commit():
                 self._store.poll()
@@ -287,7 +339,8 @@ class Cache:
         """Stop the cache if anything but a failed copy goes wrong while state changes."""
         try:
             yield
-        except KvtierError:
+        except CopyFailed:
+            self._journal.deliver()
             raise
         except TraceError as error:
             self._failure = SpecViolation(str(error), self._journal.tail())
@@ -295,6 +348,7 @@ class Cache:
         except BaseException as error:
             self._failure = CacheFailed(repr(error), self._journal.tail())
             raise
+        self._journal.deliver()
 
     def _find(self, sequence: Sequence, group: int) -> None:
         index, track = self._store.found[group], sequence.tracks[group]
@@ -316,12 +370,14 @@ class Cache:
         sequence.stream = stream
 
     def _change_stream(self, sequence: Sequence, stream: Hashable | None) -> None:
-        """Order the new stream of an active sequence after its use on the old one."""
-        if sequence.stream is not None:
-            lane, number = self.engine.record(self.engine.lane(sequence.stream))
-            for track in sequence.tracks:
-                self._store.note_use(track.pages, (lane, number))
-            self.engine.wait(self.engine.lane(stream), {lane: number})
+        """Hand the use on an active sequence's old stream on, and order the new one after it.
+
+        The slots know all that the new stream must wait for, recalls that the old one never used
+        among it.
+        """
+        for track in sequence.tracks:
+            self._note_use(track.pages, sequence.stream)
+            self._store.order_user(track.pages, self.engine.lane(stream))
 
     def _settle(
         self,
@@ -349,19 +405,13 @@ class Cache:
             self._store.note_use(pages, self.engine.record(self.engine.lane(stream)))
 
     def _refusal(self, short: Short) -> OutOfSlots:
-        holders = tuple(
-            Holder(s.id, len(s.tracks[short.group].pages), 0)
-            if s.state is SequenceState.ACTIVE
-            else Holder(s.id, 0, len(s.tracks[short.group].pages))
-            for s in self._sequences.values()
-            if s.tracks[short.group].pages
-        )
+        holders = (_holder(s, s.tracks[short.group]) for s in self._sequences.values())
         return OutOfSlots(
             self.config.chain.tiers[short.tier].name,
             self.config.groups[short.group].name,
             short.asked,
             short.available,
-            holders,
+            tuple(holder for holder in holders if holder.pinned or holder.held),
         )
 
 
@@ -370,17 +420,8 @@ def _primary(page: Page) -> int:
     return next(tier for tier, slot in enumerate(page.slots) if slot is not None)
 
 
-def _host_memories(config: Config, counts: list[int]) -> list[list[HostPool]]:
-    return [[HostPool(count, group.page_bytes) for group in config.groups] for count in counts]
-
-
-def _check_demand(asked: Seq[tuple[Sequence, int]]) -> None:
-    seen = set()
-    for sequence, new in asked:
-        if not 0 <= new <= MAX_PAGES_A_DEMAND:
-            raise BadRequest(f"{new} new pages for {sequence}; ask for 0 to {MAX_PAGES_A_DEMAND}")
-        if sequence.state not in (SequenceState.SUSPENDED, SequenceState.ACTIVE):
-            raise BadRequest(f"{sequence} cannot take pages; make a new sequence")
-        if sequence.id in seen:
-            raise BadRequest(f"{sequence} is asked for twice in one step; add its demands up")
-        seen.add(sequence.id)
+def _holder(sequence: Sequence, track: Track) -> Holder:
+    others = len(track.spare) + len(track.mates)
+    if sequence.state is SequenceState.ACTIVE:
+        return Holder(sequence.id, pinned=len(track.pages), held=others)
+    return Holder(sequence.id, pinned=0, held=len(track.pages) + others)

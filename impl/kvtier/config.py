@@ -28,7 +28,7 @@ class Group:
     page_bytes: int = 4096
 
     def __post_init__(self) -> None:
-        if not 1 <= self.page_bytes <= MAX_PAGE_BYTES:
+        if not (isinstance(self.page_bytes, int) and 1 <= self.page_bytes <= MAX_PAGE_BYTES):
             raise ConfigError(
                 f"group {self.name!r}: page_bytes is {self.page_bytes}; give 1 to {MAX_PAGE_BYTES}"
             )
@@ -60,7 +60,7 @@ class Config:
     def __post_init__(self) -> None:
         _check_chain(self.chain)
         _check_slots(self.slots, [tier.name for tier in self.chain.tiers])
-        if self.policy not in POLICIES:
+        if not (isinstance(self.policy, str) and self.policy in POLICIES):
             raise ConfigError(f"no policy {self.policy!r}; there are {sorted(POLICIES)}")
         if len(self.groups) != 1:
             raise ConfigError(f"{len(self.groups)} groups given; this version runs exactly one")
@@ -78,5 +78,5 @@ def _check_slots(slots: Mapping[str, int], names: list[str]) -> None:
         )
     for name, count in slots.items():
         least = 1 if name == names[0] else 0
-        if not least <= count <= MAX_SLOTS:
+        if not (isinstance(count, int) and least <= count <= MAX_SLOTS):
             raise ConfigError(f"tier {name!r} has {count} slots; give {least} to {MAX_SLOTS}")

@@ -49,7 +49,11 @@ class CacheFailed(KvtierError):
     def __init__(self, reason: str, events: tuple[str, ...] = ()) -> None:
         tail = "".join(f"\n  {event}" for event in events)
         super().__init__(f"the cache has stopped: {reason}; open a new one. Last events:{tail}")
-        self.events = events
+        self.reason, self.events = reason, events
+
+    def again(self) -> CacheFailed:
+        """Give a fresh error that says the same, for the next caller."""
+        return type(self)(self.reason, self.events)
 
 
 class SpecViolation(CacheFailed):

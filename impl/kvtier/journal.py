@@ -1,9 +1,10 @@
 """The journal: the only output of state changes, in batches, to whoever subscribed.
 
-A batch is a list of records (`kvtier_spec.Record`) that was committed as a unit. Subscribers run
-after the commit and cannot break it: an exception of one is counted and reported as a warning, and
-the others are still told. Metrics, KV events and plots are subscribers. The auditor is not one: it
-is asked first, and what it raises stops the cache.
+A batch is a list of records (`kvtier_spec.Record`) that was committed as a unit. Batches are queued
+and delivered when the whole operation is over, in order: a subscriber sees the cache at rest, may
+call it, and cannot break it. An exception of one is counted and reported as a warning, and the
+others are still told. Metrics, KV events and plots are subscribers. The auditor is not one: it is
+asked as the batch is written, and what it raises stops the cache.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 
 from kvtier_spec import Batch, Record
@@ -26,13 +28,15 @@ class ObserverWarning(RuntimeWarning):
 
 
 class Journal:
-    """Deliver batches to subscribers, in order, after each commit."""
+    """Deliver batches to subscribers, in order, after each operation."""
 
     def __init__(self) -> None:
         self.auditor: Subscriber | None = None
         self.failures = 0
         self._subscribers: list[Subscriber] = []
         self._tail: deque[Batch] = deque(maxlen=TAIL_BATCHES)
+        self._queue: deque[Batch] = deque()
+        self._delivers = False
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add a subscriber; call what is returned to remove it."""
@@ -45,18 +49,35 @@ class Journal:
         return remove
 
     def emit(self, records: list[Record]) -> None:
-        """Deliver one batch; records without pages and slots are left out."""
+        """Write one batch; records without pages and slots are left out."""
         batch = [record for record in records if len(record.pages) or len(record.slots)]
         if not batch:
             return
         self._tail.append(batch)
         if self.auditor is not None:
             self.auditor(batch)
-        for subscriber in tuple(self._subscribers):
-            try:
-                subscriber(batch)
-            except Exception as error:  # noqa: BLE001 - an observer may raise anything
-                self.failures += 1
+        if self._subscribers:
+            self._queue.append(batch)
+
+    def deliver(self) -> None:
+        """Tell the subscribers what was written; what they cause is told after it, not within."""
+        if self._delivers:
+            return
+        self._delivers = True
+        try:
+            while self._queue:
+                batch = self._queue.popleft()
+                for subscriber in tuple(self._subscribers):
+                    self._tell(subscriber, batch)
+        finally:
+            self._delivers = False
+
+    def _tell(self, subscriber: Subscriber, batch: Batch) -> None:
+        try:
+            subscriber(batch)
+        except Exception as error:  # noqa: BLE001 - an observer may raise anything
+            self.failures += 1
+            with suppress(ObserverWarning):  # also where warnings are errors
                 warnings.warn(f"journal subscriber: {error!r}", ObserverWarning, stacklevel=2)
 
     def tail(self, count: int = 12) -> tuple[str, ...]:

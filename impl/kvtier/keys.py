@@ -59,7 +59,10 @@ def block_keys(
     """
     if block_tokens < 1:
         raise BadRequest(f"block_tokens is {block_tokens}; a block has at least one token")
-    data = np.asarray(tokens, _TOKEN)
+    data = np.asarray(tokens)
+    if data.ndim != 1 or (data.size and data.dtype.kind not in "iu"):
+        raise BadRequest(f"tokens are a flat sequence of integers, not {data.dtype} {data.shape}")
+    data = data.astype(_TOKEN)
     key = scope.seed() if parent is None else parent
     found = []
     for start in range(0, len(data) - block_tokens + 1, block_tokens):

@@ -8,7 +8,7 @@ sorted list that is merged at reading. Everything else is one ordered dictionary
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from heapq import merge
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 class Order:
     """An order of pages; iterate it from the coldest to the hottest."""
 
-    __slots__ = ("_back", "_clock", "_main", "_parked")
+    __slots__ = ("_back", "_clock", "_main", "_parked", "_returned")
 
     def __init__(self) -> None:
         self._main: OrderedDict[Page, int] = OrderedDict()
+        self._returned: dict[Page, int] = {}
         self._back: list[tuple[int, int, Page]] = []
+        """The returned pages, sorted by place."""
         self._parked: dict[Page, int] = {}
         self._clock = 0
 
@@ -33,7 +35,7 @@ class Order:
         return len(self._main) + len(self._back)
 
     def __contains__(self, page: Page) -> bool:
-        return page in self._main or any(entry[2] is page for entry in self._back)
+        return page in self._main or page in self._returned
 
     def __iter__(self) -> Iterator[Page]:
         if not self._back:
@@ -63,13 +65,10 @@ class Order:
     def remove(self, page: Page) -> int:
         """Take a page out and forget its place (it is returned)."""
         stamp = self._main.pop(page, None)
-        if stamp is not None:
-            return stamp
-        for at, entry in enumerate(self._back):
-            if entry[2] is page:
-                del self._back[at]
-                return entry[0]
-        raise AssertionError(f"{page} is not in this order")
+        if stamp is None:
+            stamp = self._returned.pop(page)
+            del self._back[bisect_left(self._back, (stamp, page.id))]
+        return stamp
 
     def park(self, page: Page) -> None:
         """Take a page out and remember its place."""
@@ -77,11 +76,12 @@ class Order:
 
     def unpark(self, page: Page) -> None:
         """Put a parked page back where it stood."""
-        insort(self._back, (self._parked.pop(page), page.id, page))
+        stamp = self._returned[page] = self._parked.pop(page)
+        insort(self._back, (stamp, page.id, page))
 
     def forget(self, page: Page) -> None:
         """Forget the place of a parked page that will not come back to it."""
-        self._parked.pop(page, None)
+        del self._parked[page]
 
     def _merged(self) -> Iterator[Page]:
         main = ((stamp, page.id, page) for page, stamp in self._main.items())

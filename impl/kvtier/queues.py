@@ -69,6 +69,12 @@ class Queues:
         if after == PARKED:
             order.park(page)
 
+    def renew(self, pages: Sequence[Page], tier: int) -> None:
+        """Move those pages that stand in a tier's eviction order to its hot end, the last hottest."""
+        for page in pages:
+            if page.places[tier] == EVICTABLE:
+                self.evictable[tier][page.group].renew((page,))
+
     def touch_shadows(self, pages: Sequence[Page]) -> None:
         """Move the shadows of pages that nobody pins any more to the end of the reclaim order."""
         for page in pages:

@@ -32,6 +32,7 @@ SAMPLES = 400
 PRIVATE_BYTE = 0xFF
 """What is written into partial and output pages, which nobody may ever find."""
 
+_MASK = (1 << 64) - 1
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -140,6 +141,10 @@ class Replay:
         sequence = self.cache.sequence(request.keys)
         new = len(request.keys) - sequence.matched
         while not sequence.resume(new=new + request.private):
+            if not self._running:  # it holds pages behind a gap that leave it no room: not a prefix
+                sequence.close()
+                self.counts.rejected += 1
+                return
             self._close(0)
             self.counts.forced += 1
         self._count(request, sequence, new)
@@ -209,6 +214,6 @@ def content(keys: Sequence[int], page_bytes: int) -> NDArray[np.uint8]:
     (12, False)
     """
     words = np.arange(-(-page_bytes // 8), dtype=np.uint64)
-    names = np.array(keys, np.uint64) * _ODD
+    names = np.array([key & _MASK for key in keys], np.uint64) * _ODD
     rows = names[:, None] ^ words[None, :]
     return rows.view(np.uint8)[:, :page_bytes]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from kvtier import doors
 from kvtier.errors import BadRequest, StaleHandle, WrongState
 from kvtier.outcomes import Outcome
 from kvtier.pages import Page
@@ -43,23 +44,26 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class SlotTable:
-    """Slots of a sequence's pages on the gpu, with the generations that make them trustworthy.
+    """Slots of a sequence's pages on the gpu, good for as long as the sequence keeps them.
 
-    `slots` is an int64 array, one entry a page, in order: a row of a block table.
+    `slots` is an int64 array, one entry a page, in order: a row of a block table. `generations` are
+    those of the slots, which go up at each take; `epoch` is the sequence's, which goes up whenever
+    it gives slots back (trim, suspend, close): a slot may wait long for its next owner.
     """
 
     slots: NDArray[np.int64]
     generations: NDArray[np.int64]
-    _current: NDArray[np.int64]
-    sequence: int
+    epoch: int
+    sequence: Sequence
+    group: int
 
     def check(self) -> NDArray[np.int64]:
-        """Give the slots, or raise StaleHandle if one of them has changed owners since."""
-        stale = self._current[self.slots] != self.generations
-        if stale.any():
+        """Give the slots, or raise StaleHandle if one of them may belong to another by now."""
+        now = self.sequence.generations(self.slots, self.group)
+        if self.sequence.epoch != self.epoch or (now != self.generations).any():
             raise StaleHandle(
-                f"slots {self.slots[stale].tolist()} of sequence {self.sequence} were handed out "
-                "again since this table was made; take a new one after resume()"
+                f"{self.sequence} has given slots back since this table of {len(self.slots)} pages "
+                "was made; take a new one, after resume() if it is suspended"
             )
         return self.slots
 
@@ -76,6 +80,7 @@ class Sequence:
         self.state = SequenceState.SUSPENDED
         self.prompt = prompt
         self.committed = 0
+        self.epoch = 0
         self.hits: dict[str, int] = {}
         self.stream: Hashable | None = None
         self.tracks = [Track() for _ in range(groups)]
@@ -101,8 +106,8 @@ class Sequence:
         submitted; the sequence is then still suspended. Cost: O(pages moved + pages of the
         sequence).
         """
-        if self.state is not SequenceState.SUSPENDED:
-            raise WrongState(f"{self} cannot be resumed; suspend it first")
+        if self.state is SequenceState.ACTIVE:
+            raise WrongState(f"{self} is active already; suspend it first, or append pages")
         return self._cache.demand([(self, new)], stream)
 
     def append(self, new: int = 1) -> Outcome:
@@ -118,20 +123,24 @@ class Sequence:
         page has already leaves one page under it; this sequence keeps reading its own bytes.
         """
         self.require_active("commit pages of")
-        if len(keys) > self.open:
-            raise BadRequest(f"{len(keys)} keys for {self}: append pages first, or give fewer keys")
-        expected = self.prompt[self.committed : self.committed + len(keys)]
-        for position, (key, wanted) in enumerate(zip(keys, expected, strict=False), self.committed):
+        names = doors.keys(keys)
+        if len(names) > self.open:
+            raise BadRequest(f"{len(names)} keys for {self}: append pages first, or give fewer")
+        expected = self.prompt[self.committed : self.committed + len(names)]
+        for position, (key, wanted) in enumerate(
+            zip(names, expected, strict=False), self.committed
+        ):
             if key != wanted:
                 raise BadRequest(f"{self}: position {position} was looked up under another key")
-        self._cache.commit(self, list(keys), self.stream if stream is None else stream)
+        self._cache.commit(self, names, self.stream if stream is None else stream)
 
     def trim(self, count: int) -> None:
         """Give back the last `count` open pages."""
         self.require_active("trim")
-        if not 0 <= count <= self.open:
-            raise BadRequest(f"trim({count}) of {self}: only open pages can be trimmed")
-        self._cache.trim(self, count)
+        pages = doors.count(count, "the number of pages to trim")
+        if pages > self.open:
+            raise BadRequest(f"trim({pages}) of {self}: only open pages can be trimmed")
+        self._cache.trim(self, pages)
 
     def suspend(self, *, stream: Hashable | None = None) -> None:
         """Unpin all pages, prompt tail coldest, and hold them; `stream` used them last."""
@@ -151,8 +160,15 @@ class Sequence:
     def table(self, group: int = 0) -> SlotTable:
         """Give the gpu slots as a handle that notices when it has become stale."""
         slots = self.slots(group)
-        current = self._cache.generations(group)
-        return SlotTable(slots, current[slots], current, self.id)
+        return SlotTable(slots, self.generations(slots, group), self.epoch, self, group)
+
+    def generations(self, slots: NDArray[np.int64], group: int = 0) -> NDArray[np.int64]:
+        """Say how often each of these slots was taken."""
+        return self._cache.generations(group)[slots]
+
+    def is_of(self, cache: Cache) -> bool:
+        """Say whether a cache made this sequence."""
+        return self._cache is cache
 
     def require_active(self, what: str) -> None:
         """Raise WrongState unless active."""

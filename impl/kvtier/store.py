@@ -93,10 +93,13 @@ class Store:
         hold: bool,
         gone: Sequence[Page] = (),
         freed: Sequence[Page] = (),
+        used: Sequence[Page] = (),
     ) -> None:
         """End an activity: unpin pages (hottest last), in exchange for holds or for nothing.
 
         `gone` are private pages that leave with their user, `freed` pages whose hold is given up.
+        `used` is given where twins stood among them: all positions, each twin's by its mate, whose
+        content was used all the same, so that the order is that of the prompt.
         """
         records = [Record(Kind.HOLD, _ids(pages))] if hold else []
         for page in pages:
@@ -108,6 +111,7 @@ class Store:
         records += [Record(Kind.DROP, _ids(gone))]
         self._forget(gone)
         self.queues.reconcile([*pages, *freed])
+        self.queues.renew(used, GPU)
         if self.policy.touches_shadows:
             self.queues.touch_shadows(pages)
         self._emit(records, [*pages, *gone, *freed])
@@ -258,7 +262,7 @@ class Store:
         ]
         self.queues.reconcile(self.policy.shadow_order(recalled))
         self.queues.reconcile(page for page in plan.pin if page.places[GPU] == EVICTABLE)
-        self._order_user(group, plan.pin, opened, lane)
+        self.order_user([*plan.pin, *opened], lane)
         self.journal.emit(records)
         return opened
 
@@ -274,11 +278,18 @@ class Store:
         self.pages[group].update((page.id, page) for page in opened)
         return opened
 
-    def _order_user(self, group: int, pinned: list[Page], opened: list[Page], lane: int) -> None:
-        """Order the user's lane after writes of what it reads, and all use of what it writes."""
-        pool = self.pools[GPU][group]
-        fences = pool.fences_to_read(_slots(pinned, GPU))
-        for other, number in pool.fences_to_write(_slots(opened, GPU)).items():
+    def order_user(self, pages: Sequence[Page], lane: int) -> None:
+        """Order a lane before it uses pinned pages of one group.
+
+        It comes after the last writes of what it reads, and after all use of what it may write:
+        open pages, new or not (a copy of theirs that failed half submitted may still read them).
+        """
+        if not pages:
+            return
+        pool = self.pools[GPU][pages[0].group]
+        fences = pool.fences_to_read(_slots(pages, GPU))
+        writable = [page for page in pages if page.phase is Phase.OPEN]
+        for other, number in pool.fences_to_write(_slots(writable, GPU)).items():
             fences[other] = max(number, fences.get(other, 0))
         fences.pop(lane, None)
         if fences:

@@ -77,5 +77,7 @@ def _request(path: Path, number: int, line: str, tokens: int) -> Request:
         keys = tuple(int(key) for key in fields["hash_ids"][:full])
     except (ValueError, KeyError, TypeError) as error:
         raise BadRequest(f"{path}:{number}: no request in Mooncake format ({error!r})") from error
+    if prompt < 0 or output < 0:
+        raise BadRequest(f"{path}:{number}: a negative length in {line.strip()[:80]}")
     private = max(0, -(-(prompt + output) // tokens) - full)
     return Request(keys, private, fields.get("session_id"))

@@ -17,7 +17,7 @@ from kvtier_spec.vocabulary import Kind
 class Record:
     """One kind of event, for pages in order.
 
-    `slots` has one entry a page where the event takes slots (open, copy, start), and names the slots
+    `slots` has one entry a page where the event takes slots (open, copy, start), and names slots
     themselves in slot events. `source` and `target` are tier positions; events of one tier name it
     as `target`. `keys` and `fence` belong to commits, `twins` to joins. `is_private` marks the
     commit of twins, `is_touched` the failure of a job that may still touch its target, `is_fault`

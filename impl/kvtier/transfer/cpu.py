@@ -75,7 +75,9 @@ class CpuEngine:
         return [(job.fence, job.copies) for job in jobs if job.copies is not None]
 
     def record(self, lane: int) -> Fence:
-        """Give the fence of all that was submitted to a lane so far."""
+        """Give the fence of all that was submitted to a lane so far, its waits included."""
+        if self._blocked.get(lane):
+            return self._push(lane, {}, _nothing, None)
         return lane, self._lanes.last[lane]
 
     def wait(self, lane: int, fences: Fences) -> None:
@@ -170,3 +172,7 @@ class CpuEngine:
         while not self.is_manual and self.pump():
             pass
         return fence
+
+
+def _nothing() -> None:
+    """Be the event behind a wait: it is passed when the wait is over."""
