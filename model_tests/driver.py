@@ -36,6 +36,7 @@ from kvtier import (
 )
 from kvtier.tiers import HostPool
 from kvtier_spec import Batch, Kind, Phase, SequenceState, SlotState
+from kvtier_spec.sequence import ROWS
 
 PAGE_BYTES = 8
 PROMPTS: tuple[tuple[str, ...], ...] = (
@@ -50,6 +51,9 @@ look-ups find gaps), one is empty."""
 MAX_SEQUENCES = 4
 NEW = (0, 1, 2, 5)
 """How many pages a resume may open: some, and more than is easily there."""
+
+MOVES = {(before, after) for (before, _), after in ROWS.items()}
+"""The moves that the spec's sequence machine allows."""
 
 Call = tuple[Any, ...]
 Fail = tuple[int, int] | None
@@ -139,6 +143,8 @@ class Driver:
             found += [("commit", index, count) for count in range(1, sequence.open + 2)]
             found += [("trim", index, count) for count in range(1, sequence.open + 2)]
             found += [("suspend", index), ("resume", index, 1, None)]
+            if self.has_bytes:
+                found += [("read", index), ("write", index)]
         return found
 
     def _lanes(self) -> list[int]:
@@ -148,6 +154,7 @@ class Driver:
         """Perform one call, then check everything."""
         self.cache.poll()  # which every call begins with, and which may readmit slots
         before = self.fingerprint()
+        states = {user.sequence: user.sequence.state for user in self.users}
         name, *arguments = call
         try:
             outcome = getattr(self, name)(*arguments)
@@ -158,6 +165,8 @@ class Driver:
             self.refused += 1
             self._changed_nothing(call, before)
             assert outcome.asked > outcome.available, f"I11: {outcome} although there is room"
+        for sequence, was in states.items():
+            assert was is sequence.state or (was, sequence.state) in MOVES, f"{was} to {sequence}"
         self.check()
 
     def sequence(self, prompt: int) -> None:
@@ -215,13 +224,22 @@ class Driver:
             self._write(user, slots, [_token(key) for key in keys])
             del user.tokens[:count]
         sequence.commit(keys, stream=self._stream(user))
-        self._read(user)
 
     def trim(self, index: int, count: int) -> None:
         """Give back open pages."""
         user = self.users[index]
         user.sequence.trim(count)
         del user.tokens[len(user.tokens) - count :]
+
+    def read(self, index: int) -> None:
+        """Compare all pinned pages on the sequence's stream, as a kernel would read them."""
+        self._read(self.users[index])
+
+    def write(self, index: int) -> None:
+        """Write all open pages anew."""
+        user = self.users[index]
+        user.tokens = [self._next_token() for _ in user.tokens]
+        self._write(user, user.sequence.slots()[user.sequence.committed :], user.tokens)
 
     def suspend(self, index: int) -> None:
         """Suspend."""
@@ -257,7 +275,6 @@ class Driver:
         fresh = [self._next_token() for _ in range(new)]
         self._write(user, opened, fresh)
         user.tokens += fresh
-        self._read(user)
 
     def _next_token(self) -> int:
         self.token += 1
@@ -271,7 +288,8 @@ class Driver:
     def _write(self, user: User, slots: Any, tokens: Seq[int]) -> None:
         if self.has_bytes and len(slots):
             data = _rows(tokens)
-            self.engine.launch(user.sequence.stream, lambda: self.memories[0][0].write(slots, data))
+            stream, memory = user.sequence.stream, self.memories[0][0]
+            self.engine.launch(stream, lambda: memory.write(slots, data), writes=slots)
 
     def _read(self, user: User) -> None:
         """Compare all pinned pages on the sequence's stream."""
@@ -286,7 +304,7 @@ class Driver:
             assert np.array_equal(found, expected), f"wrong bytes in slots {slots} of {sequence}"
 
         if len(slots):
-            self.engine.launch(sequence.stream, compare)
+            self.engine.launch(sequence.stream, compare, reads=slots)
 
     # ------------------------------------------------------------------------------ invariants
 
@@ -298,7 +316,8 @@ class Driver:
         for tier in self.cache._store.pools:  # noqa: SLF001
             tier[0].check()
         self._accounts()
-        self._late_copies_are_known()
+        if self.has_bytes:
+            self._order_is_known()
         for user in self.users:
             if user.sequence.state is SequenceState.ACTIVE:
                 self._slots_stay(user)
@@ -310,21 +329,17 @@ class Driver:
         assert slots[:common] == known[:common], f"I4: slots of {user.sequence} changed"
         user.slots = slots
 
-    def _late_copies_are_known(self) -> None:
-        """I2, as far as slots can say it: a copy under way is fenced in, or its slot set aside."""
-        if not self.has_bytes:
-            return
+    def _order_is_known(self) -> None:
+        """I2: nothing queued races, and every queued copy is fenced in, or its slot set aside."""
+        assert not (found := self.engine.races()), f"I2: {found}"
         pools = self.cache._store.pools  # noqa: SLF001
-        for (lane, number), copies in self.engine.pending():
-            target, source = pools[copies.target][0], pools[copies.source][0]
-            states = target.states()
-            for slot in copies.targets:
-                known = target.fences_to_write(np.array([slot])).get(lane, 0) >= number
-                aside = states[slot] is SlotState.QUARANTINED
-                assert known or aside, f"I2: slot {slot} does not know the copy that writes it"
-            for slot in copies.sources:
-                known = source.fences_to_write(np.array([slot])).get(lane, 0) >= number
-                assert known, f"I2: slot {slot} does not know the copy that reads it"
+        for job in self.engine.queued():
+            lane, number = job.fence
+            for use in job.uses if job.name == "a copy" else ():
+                pool = pools[use.tier][0]
+                known = pool.fences_to_write(np.array([use.slot])).get(lane, 0) >= number
+                aside = pool.states()[use.slot] is SlotState.QUARANTINED
+                assert known or aside, f"I2: slot {use} does not know the copy that uses it"
 
     def _accounts(self) -> None:
         stats = self.cache.stats()

@@ -1,4 +1,4 @@
-"""Ten faults, planted into the runtime by hand: what a tired engineer would write.
+"""Faults, planted into the runtime by hand: what a tired engineer would write.
 
 Each replaces one function of the runtime and nothing of the tests. A fault that no longer applies
 fails loudly: `setattr` is only done where the name exists.
@@ -129,6 +129,11 @@ def indexes_two_pages_under_one_key() -> tuple[Any, str, Any]:
     return store.Store, "commit", commit
 
 
+def forgets_the_old_stream() -> tuple[Any, str, Any]:
+    """An active sequence goes on on another stream, which waits for nothing."""
+    return cache.Cache, "_change_stream", lambda _self, _sequence, _stream: None
+
+
 _GIVE, _RECALL = store.Store._give, store.Store._recall  # noqa: SLF001
 
 FAULTS: tuple[Fault, ...] = (
@@ -145,6 +150,7 @@ FAULTS: tuple[Fault, ...] = (
     leaves_a_stale_copy_of_an_open_page,
     takes_the_hold_before_the_copy_stands,
     indexes_two_pages_under_one_key,
+    forgets_the_old_stream,
 )
 
 

@@ -80,7 +80,10 @@ def test_a_mode_that_is_not_there_is_named() -> None:
     assert "no mode 'magic'" in result.output
 
 
-@pytest.mark.parametrize("line", ["nonsense", '{"input_length": 1}', "[]"])
+NEGATIVE = '{"input_length": -1, "output_length": 1, "hash_ids": [1, 2]}'
+
+
+@pytest.mark.parametrize("line", ["nonsense", NEGATIVE, '{"input_length": 1}', "[]"])
 def test_a_line_that_is_no_request_is_named(tmp_path: Path, line: str) -> None:
     """The error says which line of which file."""
     path = tmp_path / "bad.jsonl"

@@ -9,7 +9,7 @@ import pytest
 
 from kvtier.bench.figures import figures
 from kvtier.replay import Mismatch, Replay, Sizes, content
-from kvtier.trace import extract, load
+from kvtier.trace import Request, extract, load
 
 DATA = Path(__file__).parent / "data" / "extract_figures.csv"
 ROWS = list(csv.DictReader(DATA.read_text().splitlines()))
@@ -64,3 +64,13 @@ def test_all_rows_of_the_table_are_known() -> None:
 
     assert len(rows) == 68
     assert sum(not row.unsupported for row in rows) == 32
+
+
+def test_ids_that_are_no_prefixes_do_not_stop_a_replay() -> None:
+    """A request that leaves itself no room is rejected; negative ids are names like others."""
+    requests = [Request((-1, 2), 0), Request((-3, 2), 0), Request((-1, 2), 0)]
+    run = Replay(requests, Sizes(window=1, gpu=2, host=0, page_bytes=8), "exclusive", audit=True)
+
+    counts = run.run()
+
+    assert (counts.requests, counts.rejected, counts.gpu_hits) == (2, 1, 2)

@@ -43,7 +43,7 @@ class CacheMachine(RuleBasedStateMachine):
         engine=st.runner().flatmap(lambda machine: st.sampled_from(machine.engines)),
         ran=st.lists(
             st.tuples(st.integers(0, len(PROMPTS) - 1), st.sampled_from(("close", "suspend"))),
-            max_size=6,
+            max_size=12,
         ),
     )
     def start(

@@ -70,7 +70,7 @@ class Queues:
             order.park(page)
 
     def renew(self, pages: Sequence[Page], tier: int) -> None:
-        """Move those pages that stand in a tier's eviction order to its hot end, the last hottest."""
+        """Move pages that stand in a tier's eviction order to its hot end, the last hottest."""
         for page in pages:
             if page.places[tier] == EVICTABLE:
                 self.evictable[tier][page.group].renew((page,))

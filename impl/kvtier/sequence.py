@@ -171,11 +171,12 @@ class Sequence:
         return self._cache is cache
 
     def require_active(self, what: str) -> None:
-        """Raise WrongState unless active."""
+        """Raise WrongState unless active (or what the cache has to say, if it has stopped)."""
+        self._cache.check_alive()
+        if self.state is SequenceState.CLOSED:
+            raise WrongState(f"cannot {what} {self}; make a new one with Cache.sequence()")
         if self.state is not SequenceState.ACTIVE:
-            raise WrongState(
-                f"cannot {what} {self}; resume() it first, and see that it was granted"
-            )
+            raise WrongState(f"cannot {what} {self}; resume() it first, and see it granted")
 
     def private(self, group: int) -> list[Page]:
         """List the pages that leave with this sequence: open ones and twins."""

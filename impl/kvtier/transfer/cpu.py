@@ -12,27 +12,21 @@ second submission queues one copy and then raises.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvtier.slots import Fence
 from kvtier.tiers import Memory
 from kvtier.transfer.base import HOST, Copies, CopyFault, CopyRefused, Fences
 from kvtier.transfer.null import Lanes
+from kvtier.transfer.races import Job, Use, races
 
 Memories = Sequence[Sequence[Memory]]
 """By tier, by group."""
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work of one lane: what it waits for, what it does, and the copies if it is some."""
-
-    fence: Fence
-    waits: tuple[Fence, ...]
-    run: Callable[[], object]
-    copies: Copies | None = None
+GPU = 0
+"""The tier that a user's own work is on."""
 
 
 class CpuEngine:
@@ -43,6 +37,7 @@ class CpuEngine:
         self._memories = memories
         self._lanes = Lanes()
         self._queues: dict[int, deque[Job]] = {}
+        self._submitted: list[Job] = []
         self._done: Counter[int] = Counter()
         self._copied: Counter[tuple[int, int]] = Counter()
         self._blocked: dict[int, dict[int, int]] = {}
@@ -65,19 +60,35 @@ class CpuEngine:
         self._enqueue(copies, waits, queued)
         raise CopyFault("failed half submitted by the test", queued)
 
-    def launch(self, stream: Hashable, work: Callable[[], object]) -> Fence:
-        """Queue a user's work on a stream, after all that the stream was told to wait for."""
-        return self._push(self.lane(stream), {}, work, None)
+    def launch(
+        self,
+        stream: Hashable,
+        work: Callable[[], object],
+        *,
+        reads: Iterable[int] = (),
+        writes: Iterable[int] = (),
+        group: int = 0,
+    ) -> Fence:
+        """Queue a user's work on a stream, after all that the stream was told to wait for.
 
-    def pending(self) -> list[tuple[Fence, Copies]]:
-        """List the copies that are queued and have not run."""
-        jobs = [job for queue in self._queues.values() for job in queue]
-        return [(job.fence, job.copies) for job in jobs if job.copies is not None]
+        `reads` and `writes` name the gpu slots that it uses, for the order detector.
+        """
+        uses = {Use(GPU, group, int(slot), writes=False) for slot in reads}
+        uses |= {Use(GPU, group, int(slot), writes=True) for slot in writes}
+        return self._push(self.lane(stream), {}, work, uses=frozenset(uses), name="a kernel")
+
+    def queued(self) -> tuple[Job, ...]:
+        """List all work that has not run, in order of submission."""
+        return tuple(self._submitted)
+
+    def races(self) -> list[str]:
+        """List conflicting uses of slots, among all that is queued, that nothing orders (I2)."""
+        return races(self._submitted)
 
     def record(self, lane: int) -> Fence:
         """Give the fence of all that was submitted to a lane so far, its waits included."""
         if self._blocked.get(lane):
-            return self._push(lane, {}, _nothing, None)
+            return self._push(lane, {}, _nothing)
         return lane, self._lanes.last[lane]
 
     def wait(self, lane: int, fences: Fences) -> None:
@@ -110,6 +121,7 @@ class CpuEngine:
             return False
         chosen = ready[0] if lane is None else lane
         job = self._queues[chosen].popleft()
+        self._submitted.remove(job)
         job.run()
         self._done[chosen] = job.fence[1]
         return True
@@ -156,19 +168,31 @@ class CpuEngine:
         def run() -> None:
             target.write(part.targets, source.read(part.sources))
 
-        return self._push(copies.lane, waits, run, part)
+        ends = ((copies.source, part.sources, False), (copies.target, part.targets, True))
+        uses = frozenset(
+            Use(tier, copies.group, int(slot), writes)
+            for tier, slots, writes in ends
+            for slot in slots
+        )
+        return self._push(copies.lane, waits, run, uses=uses, name="a copy")
 
     def _push(
-        self, lane: int, waits: Fences, run: Callable[[], object], copies: Copies | None
+        self,
+        lane: int,
+        waits: Fences,
+        run: Callable[[], object],
+        *,
+        uses: frozenset[Use] = frozenset(),
+        name: str = "a record",
     ) -> Fence:
         fence = self._lanes.next(lane)
-        needed = {**self._blocked.pop(lane, {})}
+        needed = self._blocked.pop(lane, {})
         for other, number in waits.items():
             needed[other] = max(number, needed.get(other, 0))
         needed.pop(lane, None)
-        self._queues.setdefault(lane, deque()).append(
-            Job(fence, tuple(needed.items()), run, copies)
-        )
+        job = Job(fence, tuple(needed.items()), run, uses, name)
+        self._queues.setdefault(lane, deque()).append(job)
+        self._submitted.append(job)
         while not self.is_manual and self.pump():
             pass
         return fence
