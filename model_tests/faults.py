@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kvtier import cache, planner, sequence, store
+from kvtier import cache, planner, sequence, store, submissions
 from kvtier.order import Order
 from kvtier.slots import SlotPool
 from kvtier_spec import Kind, Phase, Record
@@ -30,16 +30,18 @@ def reads_a_slot_before_it_is_written() -> tuple[Any, str, Any]:
 
 def forgets_the_last_use_by_a_stream() -> tuple[Any, str, Any]:
     """Suspending hands no fence on: the slots are copied and reused while a kernel runs."""
-    return store.Store, "note_use", lambda _self, _pages, _fence: None
+    return submissions.Submissions, "note_use", lambda _self, _pages, _fence: None
 
 
 def gives_failed_targets_back_at_once() -> tuple[Any, str, Any]:
     """A half submitted batch: its target slots are free at once, while copies still run."""
 
-    def quarantine(self: store.Store, tier: int, group: int, slots: Any, _lane: int) -> None:
+    def set_aside(
+        self: submissions.Submissions, tier: int, group: int, slots: Any, _lane: int
+    ) -> None:
         self.pools[tier][group].give(slots)
 
-    return store.Store, "_quarantine", quarantine
+    return submissions.Submissions, "set_aside", set_aside
 
 
 def drops_held_pages() -> tuple[Any, str, Any]:
@@ -66,12 +68,11 @@ def evicts_real_pages_before_shadows() -> tuple[Any, str, Any]:
 def reads_hits_behind_a_gap() -> tuple[Any, str, Any]:
     """The match does not stop at the first miss."""
 
-    def find(self: cache.Cache, running: sequence.Sequence, group: int) -> None:
-        index, track = self._store.found[group], running.tracks[group]
-        track.pages = [index[key] for key in running.prompt if key in index]
-        self._store.hold(track.pages)
+    def find(self: sequence.Track, prompt: Any, index: Any) -> Any:
+        self.pages = [index[key] for key in prompt if key in index]
+        return self.pages
 
-    return cache.Cache, "_find", find
+    return sequence.Track, "find", find
 
 
 def leaks_open_pages_at_close() -> tuple[Any, str, Any]:

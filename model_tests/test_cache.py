@@ -28,7 +28,7 @@ from kvtier import (
 )
 from kvtier.journal import ObserverWarning
 from kvtier.queues import Queues
-from kvtier.store import Store
+from kvtier.submissions import Submissions
 from kvtier.tiers import HostPool
 from kvtier_spec import Batch, Record
 
@@ -254,7 +254,7 @@ def test_the_auditor_stops_a_cache_that_breaks_the_spec(monkeypatch: pytest.Monk
     """A journal that is no run of the spec is an error of ours, and says so."""
     of = cache()
     sequence = run(of, "a")
-    monkeypatch.setattr(Store, "_note_writes", lambda *_: None)
+    monkeypatch.setattr(Submissions, "note_writes", lambda *_: None)
     original = of._journal.emit  # noqa: SLF001
 
     def without_fence(records: list[Record]) -> None:

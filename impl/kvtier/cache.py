@@ -42,7 +42,7 @@ from kvtier.errors import (
 )
 from kvtier.journal import Journal, Subscriber
 from kvtier.memories import check_memories, host_memories
-from kvtier.outcomes import Granted, Holder, Outcome, OutOfSlots
+from kvtier.outcomes import Granted, Outcome, OutOfSlots
 from kvtier.pages import Page
 from kvtier.planner import GPU, GroupDemand, Short
 from kvtier.policy import POLICIES
@@ -123,8 +123,8 @@ class Cache:
         names = [tier.name for tier in self.config.chain.tiers]
         found.hits = dict.fromkeys(names, 0)
         with self._commit():
-            for group in range(len(self.config.groups)):
-                self._find(found, group)
+            for track, index in zip(found.tracks, self._store.found, strict=True):
+                self._store.hold(track.find(found.prompt, index))
             for page in found.tracks[0].pages:
                 found.hits[names[_primary(page)]] += 1
             found.committed = len(found.tracks[0].pages)
@@ -182,7 +182,9 @@ class Cache:
                 pages = track.pages[first : first + len(keys)]
                 kept = self._store.commit(pages, keys, fence)
                 track.pages[first : first + len(keys)] = kept
-                self._settle(sequence, track, first, kept)
+                taken, freed = track.settle(first, kept)
+                self._store.hold(taken)
+                self._store.unhold(freed)
             sequence.committed += len(keys)
 
     def trim(self, sequence: Sequence, count: int) -> None:
@@ -315,7 +317,7 @@ class Cache:
             for sequence in list(self._sequences.values()):
                 sequence.close()
             self.engine.synchronize()
-            self._store.poll()
+            self._store.copies.poll()
         self._closed = True
         self.engine.close()
 
@@ -330,9 +332,9 @@ class Cache:
 
     def _enter(self) -> None:
         self.check_alive()
-        if self._store.quarantined:
+        if self._store.copies.quarantined:
             with self._commit():
-                self._store.poll()
+                self._store.copies.poll()
 
     @contextmanager
     def _commit(self) -> Iterator[None]:
@@ -349,14 +351,6 @@ class Cache:
             self._failure = CacheFailed(repr(error), self._journal.tail())
             raise
         self._journal.deliver()
-
-    def _find(self, sequence: Sequence, group: int) -> None:
-        index, track = self._store.found[group], sequence.tracks[group]
-        pages = [index.get(key) for key in sequence.prompt]
-        end = next((i for i, page in enumerate(pages) if page is None), len(pages))
-        track.pages = [page for page in pages[:end] if page is not None]
-        track.spare = {i: page for i, page in enumerate(pages) if page is not None and i > end}
-        self._store.hold([*track.pages, *track.spare.values()])
 
     def _activate(
         self, sequence: Sequence, new: int, opened: list[list[Page]], stream: Hashable | None
@@ -377,35 +371,14 @@ class Cache:
         """
         for track in sequence.tracks:
             self._note_use(track.pages, sequence.stream)
-            self._store.order_user(track.pages, self.engine.lane(stream))
-
-    def _settle(
-        self,
-        sequence: Sequence,
-        track: Track,
-        first: int,
-        kept: list[Page],
-    ) -> None:
-        """Give up the holds of spare pages that were joined; hold the mates of twins."""
-        del sequence
-        taken, freed = [], []
-        for position, page in enumerate(kept, first):
-            spare = track.spare.pop(position, None)
-            if page.phase is Phase.TWIN and page.mate is not None:
-                track.mates[position] = page.mate
-                if spare is None:
-                    taken.append(page.mate)
-            elif spare is not None:
-                freed.append(spare)
-        self._store.hold(taken)
-        self._store.unhold(freed)
+            self._store.copies.order_user(track.pages, self.engine.lane(stream))
 
     def _note_use(self, pages: Seq[Page], stream: Hashable | None) -> None:
         if stream is not None:
-            self._store.note_use(pages, self.engine.record(self.engine.lane(stream)))
+            self._store.copies.note_use(pages, self.engine.record(self.engine.lane(stream)))
 
     def _refusal(self, short: Short) -> OutOfSlots:
-        holders = (_holder(s, s.tracks[short.group]) for s in self._sequences.values())
+        holders = (sequence.holder(short.group) for sequence in self._sequences.values())
         return OutOfSlots(
             self.config.chain.tiers[short.tier].name,
             self.config.groups[short.group].name,
@@ -418,10 +391,3 @@ class Cache:
 def _primary(page: Page) -> int:
     """Say on which tier a page has its warmest replica."""
     return next(tier for tier, slot in enumerate(page.slots) if slot is not None)
-
-
-def _holder(sequence: Sequence, track: Track) -> Holder:
-    others = len(track.spare) + len(track.mates)
-    if sequence.state is SequenceState.ACTIVE:
-        return Holder(sequence.id, pinned=len(track.pages), held=others)
-    return Holder(sequence.id, pinned=0, held=len(track.pages) + others)

@@ -52,12 +52,16 @@ class Order:
         self._clock += 1
         self._main[page] = self._clock
 
+    def reserve(self, page: Page) -> None:
+        """Give a page that may not stand here yet the place at the hot end, parked."""
+        self._clock += 1
+        self._parked[page] = self._clock
+
     def renew(self, pages: Iterable[Page]) -> None:
         """Move pages to the hot end, the last one hottest; a parked page gets its place there."""
         for page in pages:
             if page in self._parked:
-                self._clock += 1
-                self._parked[page] = self._clock
+                self.reserve(page)
             else:
                 self.remove(page)
                 self.push(page)

@@ -6,6 +6,8 @@ from collections.abc import Hashable
 
 from kvtier_spec import Phase
 
+_OPEN = Phase.OPEN
+
 
 class Page:
     """A block's KV data in one group: a set of replicas, with users.
@@ -22,7 +24,7 @@ class Page:
         self.group = group
         self.slots = slots
         self.places: list[int] = [0] * len(slots)
-        self.phase = Phase.OPEN
+        self.phase = _OPEN
         self.pins = 0
         self.holds = 0
         self.key: Hashable | None = None

@@ -52,22 +52,24 @@ class Queues:
 
     def _move(self, page: Page, tier: int, before: int, after: int) -> None:
         order = self.evictable[tier][page.group]
-        shadows = self.reclaimable[tier][page.group]
-        if before == PARKED:
+        if before == EVICTABLE:
+            if after == PARKED:
+                order.park(page)
+                return
+            order.remove(page)
+        elif before == PARKED:
             if after == EVICTABLE:
                 order.unpark(page)
                 return
             order.forget(page)
-        elif before == EVICTABLE and after != PARKED:
-            order.remove(page)
         elif before == RECLAIMABLE:
-            shadows.remove(page)
-        if after == RECLAIMABLE:
-            shadows.push(page)
-        elif after in (EVICTABLE, PARKED) and before != EVICTABLE:
+            self.reclaimable[tier][page.group].remove(page)
+        if after == EVICTABLE:
             order.push(page)
-        if after == PARKED:
-            order.park(page)
+        elif after == PARKED:
+            order.reserve(page)
+        elif after == RECLAIMABLE:
+            self.reclaimable[tier][page.group].push(page)
 
     def renew(self, pages: Sequence[Page], tier: int) -> None:
         """Move pages that stand in a tier's eviction order to its hot end, the last hottest."""

@@ -9,7 +9,8 @@ the sequence, whose bytes may still change.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,12 @@ from numpy.typing import NDArray
 
 from kvtier import doors
 from kvtier.errors import BadRequest, StaleHandle, WrongState
-from kvtier.outcomes import Outcome
+from kvtier.outcomes import Holder, Outcome
 from kvtier.pages import Page
 from kvtier.planner import GPU
 from kvtier_spec import Phase, SequenceState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence as Seq
-
     from kvtier.cache import Cache
 
 
@@ -40,6 +39,27 @@ class Track:
     pages: list[Page] = field(default_factory=list)
     spare: dict[int, Page] = field(default_factory=dict)
     mates: dict[int, Page] = field(default_factory=dict)
+
+    def find(self, prompt: Seq[Hashable], index: Mapping[Hashable, Page]) -> list[Page]:
+        """Take what an index has of a prompt; give all pages that must be held for it."""
+        found = [index.get(key) for key in prompt]
+        end = next((at for at, page in enumerate(found) if page is None), len(found))
+        self.pages = [page for page in found[:end] if page is not None]
+        self.spare = {at: page for at, page in enumerate(found) if page is not None and at > end}
+        return [*self.pages, *self.spare.values()]
+
+    def settle(self, first: int, kept: Seq[Page]) -> tuple[list[Page], list[Page]]:
+        """Take note of committed pages; give the mates to hold, and the spares to give up."""
+        taken, freed = [], []
+        for position, page in enumerate(kept, first):
+            spare = self.spare.pop(position, None)
+            if page.phase is Phase.TWIN and page.mate is not None:
+                self.mates[position] = page.mate
+                if spare is None:
+                    taken.append(page.mate)
+            elif spare is not None:
+                freed.append(spare)
+        return taken, freed
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +185,14 @@ class Sequence:
     def generations(self, slots: NDArray[np.int64], group: int = 0) -> NDArray[np.int64]:
         """Say how often each of these slots was taken."""
         return self._cache.generations(group)[slots]
+
+    def holder(self, group: int) -> Holder:
+        """Say what this sequence keeps of a group."""
+        track = self.tracks[group]
+        others = len(track.spare) + len(track.mates)
+        if self.state is SequenceState.ACTIVE:
+            return Holder(self.id, pinned=len(track.pages), held=others)
+        return Holder(self.id, pinned=0, held=len(track.pages) + others)
 
     def is_of(self, cache: Cache) -> bool:
         """Say whether a cache made this sequence."""

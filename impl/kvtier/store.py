@@ -8,14 +8,13 @@ Copies between infallible tiers are eager: the state changes at submission, the 
 and whoever uses a slot next is ordered after them on the device. Each stage of a plan reserves its
 slots, submits, and commits as a unit. A submission that fails leaves its sources as they were; its
 targets go back if nothing was queued, and into quarantine until the lane has passed if something
-was. There is one place for that: `_submit`.
+was. There is one place for that: `submissions.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,17 +26,9 @@ from kvtier.planner import GPU, HOST, GroupPlan, Plan
 from kvtier.policy import Policy
 from kvtier.queues import EVICTABLE, Queues
 from kvtier.slots import Fence, SlotPool, Slots
-from kvtier.transfer import OFFLOAD, RECALL, Copies, CopyFault, CopyRefused, Engine
+from kvtier.submissions import Submissions, slots_of
+from kvtier.transfer import OFFLOAD, RECALL, Engine
 from kvtier_spec import Kind, Phase, Record
-
-
-class Quarantined(NamedTuple):
-    """Slots put aside until a lane has passed a fence."""
-
-    tier: int
-    group: int
-    slots: Slots
-    fence: Fence
 
 
 @dataclass(slots=True)
@@ -51,12 +42,13 @@ class Store:
     queues: Queues = field(init=False)
     found: list[dict[Hashable, Page]] = field(init=False)
     pages: list[dict[int, Page]] = field(init=False)
-    quarantined: list[Quarantined] = field(default_factory=list)
+    copies: Submissions = field(init=False)
     _next_id: int = 0
 
     def __post_init__(self) -> None:
         groups = range(len(self.pools[GPU]))
         self.queues = Queues(len(self.pools), len(groups))
+        self.copies = Submissions(self.pools, self.engine, self.journal)
         self.found = [{} for _ in groups]
         self.pages = [{} for _ in groups]
 
@@ -137,7 +129,7 @@ class Store:
             (fresh if page.mate is page else twins).append(page)
         for page in fresh:
             page.mate = None
-        self._note_writes(pages, fence)
+        self.copies.note_writes(pages, fence)
         records = [
             Record(Kind.COMMIT, _ids(fresh), keys=[page.key for page in fresh], fence=fence),
             Record(
@@ -205,7 +197,7 @@ class Store:
         pages = plan.offload
         if not pages:
             return
-        moved = self._submit("offload", OFFLOAD, GPU, HOST, pages)
+        moved = self.copies.submit("offload", OFFLOAD, GPU, HOST, pages)
         committed = [page for page in pages if page.phase is not Phase.OPEN]
         self._give(pages, GPU)
         self._set(pages, HOST, moved)
@@ -228,10 +220,12 @@ class Store:
             for plan in plans:
                 pages = plan.recall
                 none = np.empty(0, np.int64)
-                moved.append(self._submit("recall", RECALL, HOST, GPU, pages) if pages else none)
+                moved.append(
+                    self.copies.submit("recall", RECALL, HOST, GPU, pages) if pages else none
+                )
         except CopyFailed:
             for group, slots in enumerate(moved):
-                self._quarantine(GPU, group, slots, RECALL)
+                self.copies.set_aside(GPU, group, slots, RECALL)
             raise
         return moved
 
@@ -262,7 +256,7 @@ class Store:
         ]
         self.queues.reconcile(self.policy.shadow_order(recalled))
         self.queues.reconcile(page for page in plan.pin if page.places[GPU] == EVICTABLE)
-        self.order_user([*plan.pin, *opened], lane)
+        self.copies.order_user([*plan.pin, *opened], lane)
         self.journal.emit(records)
         return opened
 
@@ -278,86 +272,6 @@ class Store:
         self.pages[group].update((page.id, page) for page in opened)
         return opened
 
-    def order_user(self, pages: Sequence[Page], lane: int) -> None:
-        """Order a lane before it uses pinned pages of one group.
-
-        It comes after the last writes of what it reads, and after all use of what it may write:
-        open pages, new or not (a copy of theirs that failed half submitted may still read them).
-        """
-        if not pages:
-            return
-        pool = self.pools[GPU][pages[0].group]
-        fences = pool.fences_to_read(_slots(pages, GPU))
-        writable = [page for page in pages if page.phase is Phase.OPEN]
-        for other, number in pool.fences_to_write(_slots(writable, GPU)).items():
-            fences[other] = max(number, fences.get(other, 0))
-        fences.pop(lane, None)
-        if fences:
-            self.engine.wait(lane, fences)
-
-    # ---------------------------------------------------------------------------------- copies
-
-    def _submit(
-        self, stage: str, lane: int, source: int, target: int, pages: Sequence[Page]
-    ) -> Slots:
-        """Reserve target slots and submit copies; the one place where a copy can fail."""
-        group = pages[0].group
-        from_pool, to_pool = self.pools[source][group], self.pools[target][group]
-        sources, targets = _slots(pages, source), to_pool.take(len(pages))
-        waits = from_pool.fences_to_read(sources)
-        for other, number in to_pool.fences_to_write(targets).items():
-            waits[other] = max(number, waits.get(other, 0))
-        waits.pop(lane, None)
-        try:
-            fence = self.engine.submit(Copies(lane, group, source, target, sources, targets), waits)
-        except CopyRefused as error:
-            to_pool.give(targets)
-            raise CopyFailed(stage, 0, str(error)) from error
-        except CopyFault as error:
-            self._quarantine(target, group, targets, lane)
-            from_pool.note_read(sources, self.engine.record(lane))
-            raise CopyFailed(stage, error.queued, str(error)) from error
-        from_pool.note_read(sources, fence)
-        to_pool.note_write(targets, fence)
-        return targets
-
-    def _quarantine(self, tier: int, group: int, slots: Slots, lane: int) -> None:
-        self.pools[tier][group].quarantine(slots)
-        self.quarantined.append(Quarantined(tier, group, slots, self.engine.record(lane)))
-        self.journal.emit([Record(Kind.QUARANTINE, slots=slots.tolist(), target=tier, group=group)])
-
-    def poll(self) -> None:
-        """Readmit quarantined slots whose jobs have ended."""
-        still = []
-        for aside in self.quarantined:
-            if not self.engine.is_done(aside.fence):
-                still.append(aside)
-                continue
-            self.pools[aside.tier][aside.group].readmit(aside.slots)
-            self.journal.emit(
-                [
-                    Record(
-                        Kind.READMIT,
-                        slots=aside.slots.tolist(),
-                        target=aside.tier,
-                        group=aside.group,
-                    )
-                ]
-            )
-        self.quarantined = still
-
-    # ---------------------------------------------------------------------------------- fences
-
-    def note_use(self, pages: Sequence[Page], fence: Fence) -> None:
-        """Hand a user's last use of pinned pages to their slots: reads; of open pages, writes."""
-        if pages:
-            self.pools[GPU][pages[0].group].note_read(_slots(pages, GPU), fence)
-            self._note_writes([page for page in pages if page.phase is Phase.OPEN], fence)
-
-    def _note_writes(self, pages: Sequence[Page], fence: Fence) -> None:
-        if pages:
-            self.pools[GPU][pages[0].group].note_write(_slots(pages, GPU), fence)
-
     # ------------------------------------------------------------------------ slots and queues
 
     def _set(self, pages: Sequence[Page], tier: int, slots: Slots) -> None:
@@ -368,7 +282,7 @@ class Store:
         """Give the slots of pages on one tier back."""
         if not pages:
             return
-        self.pools[tier][pages[0].group].give(_slots(pages, tier))
+        self.pools[tier][pages[0].group].give(slots_of(pages, tier))
         for page in pages:
             page.slots[tier] = None
 
@@ -395,7 +309,3 @@ class Store:
 
 def _ids(pages: Iterable[Page]) -> list[int]:
     return [page.id for page in pages]
-
-
-def _slots(pages: Sequence[Page], tier: int) -> Slots:
-    return np.array([page.slots[tier] for page in pages], np.int64)
