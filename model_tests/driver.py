@@ -418,6 +418,22 @@ class Driver:
         self.cache.close()
 
 
+def populate(driver: Driver, prompt: int, end: str) -> None:
+    """Run a prompt: look it up, resume, commit, then close or suspend; skipped where it cannot."""
+    if len(driver.users) == MAX_SEQUENCES:
+        return
+    driver.sequence(prompt)
+    sequence = driver.users[-1].sequence
+    index, new = len(driver.users) - 1, len(sequence.prompt) - sequence.matched
+    if driver.resume(index, new, None):
+        if new:
+            driver.commit(index, new)
+        if end == "suspend":
+            driver.suspend(index)
+            return
+    driver.close(index)
+
+
 def _is(user: User, state: SequenceState) -> bool:
     return user.sequence.state is state
 

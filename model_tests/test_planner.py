@@ -11,8 +11,7 @@ from kvtier import planner
 from kvtier.pages import Page
 from kvtier.planner import GPU, HOST, GroupDemand, Plan, Short
 from kvtier.policy import POLICIES
-from model_tests.driver import PROMPTS, Driver, Setup
-from model_tests.test_machine import populate
+from model_tests.driver import PROMPTS, Driver, Setup, populate
 
 STEPS = 60
 
