@@ -260,7 +260,10 @@ class Cache:
             raise BadRequest(f"tickets {unknown} are not of this cache")
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber` with each batch of the journal, after its commit; gives the way out."""
+        """Call `subscriber` with each batch of the journal, once its operation is over.
+
+        Call what is returned to leave.
+        """
         return self._journal.subscribe(subscriber)
 
     def stats(self) -> Stats:
@@ -313,13 +316,15 @@ class Cache:
         """Close all sequences, finish the copies and return the memory. Idempotent; blocks."""
         if self._closed:
             return
-        if self._failure is None:
-            for sequence in list(self._sequences.values()):
-                sequence.close()
-            self.engine.synchronize()
-            self._store.copies.poll()
-        self._closed = True
-        self.engine.close()
+        try:
+            if self._failure is None:
+                for sequence in list(self._sequences.values()):
+                    sequence.close()
+                self.engine.synchronize()
+                self._enter()
+        finally:
+            self._closed = True
+            self.engine.close()
 
     # ---------------------------------------------------------------------------------- inside
 

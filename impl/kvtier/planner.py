@@ -3,9 +3,9 @@
 A demand asks, group by group, that some pages be on the gpu and that some new ones be opened, all
 or nothing. The answer is a `Plan`, or who is short. A plan has stages, run in this order by the
 store: `clear` (book-keeping only: shadows reclaimed, pages dropped, clean pages re-bound to their
-shadow), `offload`, `recall` with `open` and `pin`. "No plan exists" means: none with these stages in this
-order. Recalling first could free host slots for an offload where gpu slots are free; the demand is
-refused then, and met once somebody else has given a page up.
+shadow), `offload`, `recall` with `open` and `pin`. "No plan exists" means: none with these stages
+in this order. Recalling first could free host slots for an offload where gpu slots are free; such a
+demand is refused, and met once somebody else has given a page up.
 
 How room is made on the gpu. Victims are unpinned pages outside the demand, coldest first. A held
 victim must not be dropped, so it needs a host slot: its own shadow's, or one that the host can

@@ -233,16 +233,16 @@ class Store:
         """Commit the recalls, open the new pages, and pin all that was asked for."""
         recalled, records = plan.recall, []
         if recalled:
-            left = [
-                p for p in recalled if p.phase is not Phase.OPEN and not self.policy.keeps_shadow
-            ]
             self._set(recalled, GPU, moved)
-            self._give(recalled if left else [p for p in recalled if p.phase is Phase.OPEN], HOST)
+            keeps = self.policy.keeps_shadow
+            left = [page for page in recalled if page.phase is Phase.OPEN or not keeps]
+            self._give(left, HOST)
+            released = [page for page in left if page.phase is not Phase.OPEN]
             records = [
                 Record(
                     Kind.COPY, _ids(recalled), moved.tolist(), source=HOST, target=GPU, group=group
                 ),
-                Record(Kind.RELEASE, _ids(left), target=HOST, group=group),
+                Record(Kind.RELEASE, _ids(released), target=HOST, group=group),
             ]
         for page in plan.pin:
             page.pins += 1
