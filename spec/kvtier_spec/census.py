@@ -6,6 +6,10 @@ the number of quarantined and retiring slots. For one multiset of pages the reac
 as the bits of one integer; an event of a page acts on all of them at once (a mask for "a slot is
 free there", a shift for "one more in quarantine"). Work goes on until no multiset gains a bit.
 
+For every multiset one concrete world is built and all world invariants are asked; that the pools
+fit is asked of every world. Step invariants speak of one page (and its twin) at a time:
+`explore.py` asks them on every edge of smaller worlds.
+
 The counts equal those of `explore.py`, which names every slot and executes every verb; a test holds
 both against each other where the slow one can follow. An edge is a (world, page or slot, event).
 
@@ -21,10 +25,11 @@ from itertools import product
 
 from kvtier_spec import states
 from kvtier_spec.chain import Chain
+from kvtier_spec.invariants import in_state
 from kvtier_spec.machine import Row, rows
 from kvtier_spec.states import ABSENT, GPU, State
-from kvtier_spec.vocabulary import Phase
-from kvtier_spec.world import Bounds
+from kvtier_spec.vocabulary import Phase, SlotState
+from kvtier_spec.world import Bounds, Page, Spec, World
 
 Config = tuple[State, int, int]
 """A page's state, pins and holds."""
@@ -120,6 +125,8 @@ class Census:
         self.by_state: dict[State, list[Row]] = {}
         for row in rows(chain):
             self.by_state.setdefault(row.before, []).append(row)
+        self.spec = Spec(chain)
+        self.checked: set[Pages] = set()
         self.items: list[Item] = []
         self.numbers: dict[Item, int] = {}
         self.owned: list[int] = []
@@ -155,15 +162,43 @@ class Census:
         return sum(self.owned[item] for item in pages) >> _NIBBLE * tier & (1 << _NIBBLE) - 1
 
     def _check(self, pages: Pages, bits: int) -> None:
-        """Check I1 (nothing over the pool), I4 and I5 in each new world."""
+        """Check all world invariants, once a multiset of pages, and the pools of each world."""
         for tier in range(len(self.chain)):
             if bits & ~self.fits[tier][self._owned(pages, tier)]:
                 self.found.violations.append(f"I1: tier {tier} over its pool in {pages}")
-        for number in pages:
-            config = self.items[number][0] or NOTHING
-            state, pins, holds = config
-            if (pins and GPU not in state.valid) or (pins + holds and not state.valid):
-                self.found.violations.append(f"I4/I5: {config}")
+        if pages not in self.checked:
+            self.checked.add(pages)
+            self.found.violations += map(str, in_state(self.spec, self.world(pages)))
+
+    def world(self, pages: Pages) -> World:
+        """Build one of the worlds that a multiset stands for: slots in order, the rest free."""
+        made: list[Page] = []
+        for key, number in enumerate(pages):
+            config, twins = self.items[number]
+            made += [self._page(config, key, made)] if config else []
+            for _ in range(twins):
+                made.append(self._page((_TWIN, 1, 0), key, made))
+        pools = tuple(
+            tuple(
+                SlotState.OWNED if slot < self._owned(pages, tier) else SlotState.FREE
+                for slot in range(self.pools.slots)
+            )
+            for tier in range(len(self.chain))
+        )
+        return World(tuple(made), pools)
+
+    def _page(self, config: Config, key: int, others: list[Page]) -> Page:
+        state, pins, holds = config
+        tiers = range(len(self.chain))
+        taken = [sum(other.slots[tier] is not None for other in others) for tier in tiers]
+        return Page(
+            slots=tuple(taken[tier] if tier in state.owned() else None for tier in tiers),
+            good=tuple(tier in state.valid for tier in tiers),
+            state=state,
+            pins=pins,
+            holds=holds,
+            key=key if state.phase in (Phase.COMMITTED, Phase.TWIN) else None,
+        )
 
     def _successors(self, pages: Pages, bits: int) -> Iterator[tuple[Pages, int]]:
         for tier in range(len(self.chain)):
