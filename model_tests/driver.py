@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,51 +36,22 @@ from kvtier import (
 from kvtier.tiers import HostPool
 from kvtier_spec import Batch, Kind, Phase, SequenceState, SlotState
 from kvtier_spec.sequence import ROWS
-
-PAGE_BYTES = 8
-PROMPTS: tuple[tuple[str, ...], ...] = (
-    ("a", "ab", "abc", "abcd"),
-    ("a", "ab", "abx"),
-    ("p", "pq", "pqr"),
-    ("pq", "pqr"),
-    (),
+from model_tests.universe import (
+    MAX_SEQUENCES,
+    NEW,
+    PAGE_BYTES,
+    PROMPTS,
+    Call,
+    Fail,
+    Setup,
+    User,
+    key_of,
+    rows_of,
+    token_of,
 )
-"""A small universe: two prompts share a prefix, one leaves the first block of another out (so that
-look-ups find gaps), one is empty."""
-MAX_SEQUENCES = 4
-NEW = (0, 1, 2, 5)
-"""How many pages a resume may open: some, and more than is easily there."""
 
 MOVES = {(before, after) for (before, _), after in ROWS.items()}
 """The moves that the spec's sequence machine allows."""
-
-Call = tuple[Any, ...]
-Fail = tuple[int, int] | None
-"""Which submission fails, and how many of its copies are queued."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a run is made of."""
-
-    policy: str
-    gpu: int
-    host: int
-    engine: str = "null"
-
-
-@dataclass
-class User:
-    """A sequence and what its owner knows: the bytes of its open pages, its slots while pinned."""
-
-    sequence: Sequence
-    tokens: list[int] = field(default_factory=list)
-    slots: list[int] | None = None
-
-    @property
-    def stream(self) -> str:
-        """The stream that this sequence computes on."""
-        return f"stream {self.sequence.id}"
 
 
 class Driver:
@@ -218,10 +188,10 @@ class Driver:
         """Write the next open pages and commit them under the keys that follow."""
         user = self.users[index]
         sequence = user.sequence
-        keys = [_key(sequence, sequence.committed + i) for i in range(count)]
+        keys = [key_of(sequence, sequence.committed + i) for i in range(count)]
         if count <= sequence.open:
             slots = sequence.slots()[sequence.committed : sequence.committed + count]
-            self._write(user, slots, [_token(key) for key in keys])
+            self._write(user, slots, [token_of(key) for key in keys])
             del user.tokens[:count]
         sequence.commit(keys, stream=self._stream(user))
 
@@ -287,7 +257,7 @@ class Driver:
 
     def _write(self, user: User, slots: Any, tokens: Seq[int]) -> None:
         if self.has_bytes and len(slots):
-            data = _rows(tokens)
+            data = rows_of(tokens)
             stream, memory = user.sequence.stream, self.memories[0][0]
             self.engine.launch(stream, lambda: memory.write(slots, data), writes=slots)
 
@@ -296,8 +266,8 @@ class Driver:
         if not self.has_bytes:
             return
         sequence, slots = user.sequence, user.sequence.slots()
-        keys = [_token(_key(sequence, i)) for i in range(sequence.committed)]
-        expected = _rows([*keys, *user.tokens])
+        keys = [token_of(key_of(sequence, i)) for i in range(sequence.committed)]
+        expected = rows_of([*keys, *user.tokens])
 
         def compare() -> None:
             found = self.memories[0][0].read(slots)
@@ -436,18 +406,3 @@ def populate(driver: Driver, prompt: int, end: str) -> None:
 
 def _is(user: User, state: SequenceState) -> bool:
     return user.sequence.state is state
-
-
-def _key(sequence: Sequence, position: int) -> str:
-    """The key of a position: the prompt's, then what this conversation generates."""
-    if position < len(sequence.prompt):
-        return str(sequence.prompt[position])
-    return "".join(map(str, sequence.prompt[-1:])) + "~" * (position - len(sequence.prompt) + 1)
-
-
-def _token(key: str) -> int:
-    return 1000 + sum(ord(sign) * 31**place for place, sign in enumerate(key))
-
-
-def _rows(tokens: Seq[int]) -> Any:
-    return np.array(tokens, np.int64)[:, None].view(np.uint8)

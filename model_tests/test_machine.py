@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 
 from kvtier.policy import POLICIES
 from model_tests import walk
-from model_tests.driver import PROMPTS, Call, Driver, Setup, populate
+from model_tests.driver import Driver, populate
+from model_tests.universe import PROMPTS, Call, Setup
 
 ENGINES = ("null", "cpu", "late")
 

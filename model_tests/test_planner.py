@@ -11,7 +11,8 @@ from kvtier import planner
 from kvtier.pages import Page
 from kvtier.planner import GPU, HOST, GroupDemand, Plan, Short
 from kvtier.policy import POLICIES
-from model_tests.driver import PROMPTS, Driver, Setup, populate
+from model_tests.driver import Driver, populate
+from model_tests.universe import PROMPTS, Setup
 
 STEPS = 60
 

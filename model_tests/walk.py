@@ -18,7 +18,8 @@ from kvtier.policy import POLICIES
 from kvtier_spec import GPU_HOST, Batch, machine, states
 from kvtier_spec.lifecycle import label
 from kvtier_spec.world import Spec
-from model_tests.driver import PROMPTS, Call, Driver, Setup, populate
+from model_tests.driver import Driver, populate
+from model_tests.universe import PROMPTS, Call, Setup
 
 STEPS_A_RUN = 40
 
