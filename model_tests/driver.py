@@ -21,6 +21,7 @@ import numpy as np
 
 from kvtier import (
     BadRequest,
+    Busy,
     Cache,
     Config,
     CopyFailed,
@@ -73,6 +74,7 @@ class Driver:
             self.engine = CpuEngine(self.memories, is_manual=setup.engine == "late")
         self.cache = Cache(config, engine=self.engine, memories=self.memories)
         self.broken: list[str] = []
+        self.waits: list[tuple[int, ...]] = []
         self.committed: set[int] = set()
         self.cache._journal.auditor = self._audit  # noqa: SLF001
         self.users: list[User] = []
@@ -90,6 +92,7 @@ class Driver:
 
     def _all_calls(self) -> list[Call]:
         found: list[Call] = [("pump", lane) for lane in self._lanes()]
+        found += [("wait", tickets) for tickets in self.waits[:1]]
         if len(self.users) < MAX_SEQUENCES:
             found += [("sequence", prompt) for prompt in range(len(PROMPTS))]
         for index, user in enumerate(self.users):
@@ -131,6 +134,9 @@ class Driver:
         except (WrongState, BadRequest):
             outcome = None
             self._changed_nothing(call, before)
+        if isinstance(outcome, Busy):
+            self._changed_nothing(call, before)
+            self._busy_means_later(outcome)
         if isinstance(outcome, OutOfSlots):
             self.refused += 1
             self._changed_nothing(call, before)
@@ -138,6 +144,20 @@ class Driver:
         for sequence, was in states.items():
             assert was is sequence.state or (was, sequence.state) in MOVES, f"{was} to {sequence}"
         self.check()
+
+    def _busy_means_later(self, busy: Busy) -> None:
+        """I11: a demand is busy because of slots set aside, and only while they are."""
+        assert busy.tickets, "busy with nothing to wait for"
+        counts = [self.cache.stats().tiers[tier].slots for tier in ("gpu", "host")]
+        assert any(count[SlotState.QUARANTINED] for count in counts), "busy, and nothing is aside"
+        self.waits.append(busy.tickets)
+
+    def wait(self, tickets: tuple[int, ...]) -> None:
+        """Wait for the tickets of a busy demand; they have ended then."""
+        self.waits.remove(tickets)
+        self.cache.wait(tickets)
+        left = {aside.ticket for aside in self.cache._store.copies.quarantined}  # noqa: SLF001
+        assert not left & set(tickets), f"waited for {tickets}, still aside: {left}"
 
     def sequence(self, prompt: int) -> None:
         """Look a prompt up; the hit is the longest prefix that the journal says is there (I10)."""
@@ -167,7 +187,7 @@ class Driver:
         user = self.users[index]
         available = self.cache.available("gpu")
         outcome = self._failing(lambda: user.sequence.append(new), fail)
-        if isinstance(outcome, Granted | OutOfSlots):
+        if isinstance(outcome, Granted | Busy | OutOfSlots):
             assert bool(outcome) == (new <= available), f"I7: {new} of {available}: {outcome}"
         if isinstance(outcome, Granted):
             self._activated(user, new)

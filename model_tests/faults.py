@@ -52,7 +52,7 @@ def drops_held_pages() -> tuple[Any, str, Any]:
 def evicts_its_own_pages() -> tuple[Any, str, Any]:
     """A demand's own pages, not pinned yet, are victims of the room that it makes."""
 
-    def may_go(view: Any, group: int, _own: Any) -> Iterator[Any]:
+    def may_go(view: Any, group: int, _own: Any, _budget: int) -> Iterator[Any]:
         return iter(view.evictable[planner.GPU][group])
 
     return planner, "_may_go", may_go

@@ -7,6 +7,7 @@ import pytest
 
 from kvtier import (
     BadRequest,
+    Busy,
     Cache,
     CacheClosed,
     CacheFailed,
@@ -286,8 +287,10 @@ def test_a_failed_recall_leaves_the_sequence_suspended_and_may_be_repeated() -> 
 
     assert sequence.state == "suspended"
     assert of.stats().tiers["gpu"].slots["quarantined"] == 2  # type: ignore[index]
-    assert isinstance(sequence.resume(stream="s"), OutOfSlots)
-    engine.synchronize()
+    busy = sequence.resume(stream="s")
+    assert isinstance(busy, Busy)
+    of.wait(busy.tickets)
+    of.wait(busy.tickets)
     assert sequence.resume(stream="s")
 
 

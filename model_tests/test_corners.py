@@ -8,6 +8,7 @@ import pytest
 
 from kvtier import (
     BadRequest,
+    Busy,
     Cache,
     CacheClosed,
     CacheFailed,
@@ -216,7 +217,7 @@ def test_a_stopped_cache_lets_its_sequences_go() -> None:
     """Release paths do not fail; each error is fresh."""
     of = cache()
     sequence = run(of, "a")
-    of._failure = CacheFailed("a test", ("event",))  # noqa: SLF001
+    of._stop.failure = CacheFailed("a test", ("event",))  # noqa: SLF001
 
     with pytest.raises(CacheFailed) as one:
         of.sequence()
@@ -227,3 +228,65 @@ def test_a_stopped_cache_lets_its_sequences_go() -> None:
     assert one.value is not two.value
     assert (sequence.state, two.value.events) == ("closed", ("event",))
     of.close()
+
+
+def test_slots_set_aside_make_a_demand_busy_not_impossible() -> None:
+    """With a queued copy in the way the answer is what to wait for; nobody holds those slots."""
+    of, engine = late_cache(2, 2)
+    held = run(of, "a", "b")
+    held.suspend()
+    other = of.sequence()
+    assert other.resume(new=2)
+    other.close()
+    with engine.failing(at=1, queued=1), pytest.raises(CopyFailed):
+        held.resume(stream="S")
+
+    busy = of.sequence().resume(new=1)
+
+    assert isinstance(busy, Busy)
+    assert isinstance(of.sequence().resume(new=3), OutOfSlots)
+    of.wait(busy.tickets)
+    assert of.sequence().resume(new=1)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda s: s.close(),
+        lambda s: s.commit(["k"]),
+        lambda s: s.suspend(),
+        lambda s: s.trim(1),
+        lambda s: s.append(1),
+    ],
+)
+def test_an_observer_cannot_come_between_a_check_and_what_it_is_for(act) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+    """The poll that begins a call tells its news when the call is over."""
+    of, engine = late_cache(3, 4)
+    first = of.sequence()
+    assert first.resume(new=2)
+    first.suspend()
+    with engine.failing(at=1, queued=1), pytest.raises(CopyFailed):
+        of.sequence().resume(new=3)
+    sequence = of.sequence()
+    assert sequence.resume(new=1, stream="S")
+    engine.synchronize()
+    of.subscribe(lambda batch: sequence.close() if batch[0].kind == "readmit" else None)
+
+    act(sequence)
+
+    assert sequence.state == "closed"
+    of.poll()
+
+
+def test_a_table_of_a_stopped_cache_is_refused() -> None:
+    """Nothing can be read through a cache that has stopped."""
+    of = cache()
+    sequence = run(of, "a")
+    table = sequence.table()
+    of._stop.failure = CacheFailed("a test")  # noqa: SLF001
+
+    with pytest.raises(CacheFailed):
+        table.check()
+    sequence.close()
+    with pytest.raises(StaleHandle):
+        table.check()

@@ -34,13 +34,14 @@ class CacheMachine(RuleBasedStateMachine):
     """Calls drawn from all enabled ones, from a drawn start; faults are arguments of a call."""
 
     engines: tuple[str, ...] = ENGINES
+    policies: tuple[str, ...] = tuple(sorted(POLICIES))
 
     def __init__(self) -> None:
         super().__init__()
         self.driver: Driver | None = None
 
     @initialize(
-        policy=st.sampled_from(sorted(POLICIES)),
+        policy=st.runner().flatmap(lambda machine: st.sampled_from(machine.policies)),
         gpu=st.integers(3, 8),
         host=st.integers(0, 3) | st.integers(4, 12),
         engine=st.runner().flatmap(lambda machine: st.sampled_from(machine.engines)),

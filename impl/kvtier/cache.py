@@ -21,7 +21,7 @@ engine, and `close`, block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,17 +32,11 @@ from numpy.typing import NDArray
 
 from kvtier import doors, planner, report
 from kvtier.config import Config
-from kvtier.errors import (
-    BadRequest,
-    CacheClosed,
-    CacheFailed,
-    CopyFailed,
-    SpecViolation,
-    WrongState,
-)
+from kvtier.errors import BadRequest, CacheClosed, WrongState
+from kvtier.failstop import FailStop
 from kvtier.journal import Journal, Subscriber
 from kvtier.memories import check_memories, host_memories
-from kvtier.outcomes import Granted, Outcome, OutOfSlots
+from kvtier.outcomes import Busy, Granted, Outcome, OutOfSlots
 from kvtier.pages import Page
 from kvtier.planner import GPU, GroupDemand, Short
 from kvtier.policy import POLICIES
@@ -51,8 +45,8 @@ from kvtier.slots import SlotPool
 from kvtier.stats import Counters, Stats
 from kvtier.store import Store
 from kvtier.tiers import Memory
-from kvtier.transfer import CpuEngine, Engine
-from kvtier_spec import ChainError, Checker, Phase, SequenceState, Snapshot, TraceError
+from kvtier.transfer import HOST, CpuEngine, Engine
+from kvtier_spec import ChainError, Checker, Phase, SequenceState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +94,7 @@ class Cache:
         self._sequences: dict[int, Sequence] = {}
         self._next_sequence = 0
         self._closed = False
-        self._failure: CacheFailed | None = None
+        self._stop = FailStop(self._journal)
 
     def __enter__(self) -> Self:
         return self
@@ -148,6 +142,7 @@ class Cache:
             raise BadRequest("a sequence is asked for twice in one step; add its demands up")
         plan = planner.plan(self._store, self._demand_of(wishes))
         if isinstance(plan, Short):
+            self._journal.deliver()
             return self._refusal(plan)
         with self._commit():
             opened = self._store.run(plan, lane)
@@ -217,13 +212,13 @@ class Cache:
 
     def end(self, sequence: Sequence, stream: Hashable | None) -> None:
         """Close a sequence: private pages are dropped, all others given up, prompt tail coldest."""
-        if self._failure is not None or self._closed:
+        sequence.epoch += 1
+        if self._stop.failure is not None or self._closed:
             sequence.state = SequenceState.CLOSED  # its pages went with the cache
             return
         self._enter()
         doors.lane(self.engine, stream)
         with self._commit():
-            sequence.epoch += 1
             for group, track in enumerate(sequence.tracks):
                 self._give_up(sequence, group, track, stream)
                 track.pages, track.spare, track.mates = [], {}, {}
@@ -251,13 +246,19 @@ class Cache:
     def poll(self) -> None:
         """Take notice of what has ended: quarantined slots whose jobs are done come back."""
         self._enter()
+        self._journal.deliver()
 
-    def wait(self, tickets: Iterable[int] = ()) -> None:
-        """Block until these tickets have ended. Between infallible tiers nothing hands one out."""
+    def wait(self, tickets: Collection[int] = ()) -> None:
+        """Block until these tickets, of a `Busy`, have ended; those that have are let pass."""
         self._enter()
-        unknown = list(tickets)
+        known = self._store.copies.tickets
+        unknown = [ticket for ticket in tickets if not 0 <= ticket < known]
         if unknown:
             raise BadRequest(f"tickets {unknown} are not of this cache")
+        for aside in self._store.copies.quarantined:
+            if aside.ticket in tickets:
+                self.engine.wait(HOST, dict([aside.fence]))
+        self.poll()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` with each batch of the journal, once its operation is over.
@@ -268,7 +269,7 @@ class Cache:
 
     def stats(self) -> Stats:
         """Say what the cache holds and has done."""
-        if self._failure is None and not self._closed:
+        if self._stop.failure is None and not self._closed:
             self._enter()
         tiers = report.tiers(self._store, self.config.chain)
         counters, failures = self._counters, self._journal.failures
@@ -317,11 +318,11 @@ class Cache:
         if self._closed:
             return
         try:
-            if self._failure is None:
+            if self._stop.failure is None:
                 for sequence in list(self._sequences.values()):
                     sequence.close()
                 self.engine.synchronize()
-                self._enter()
+                self.poll()
         finally:
             self._closed = True
             self.engine.close()
@@ -330,32 +331,30 @@ class Cache:
 
     def check_alive(self) -> None:
         """Raise if the cache has stopped or was closed."""
-        if self._failure is not None:
-            raise self._failure.again()
+        self._stop.check()
         if self._closed:
             raise CacheClosed("this cache was closed; open a new one")
 
     def _enter(self) -> None:
+        """Begin an operation: the cache is alive, and what has ended is known.
+
+        Observers are told of it when the operation is over: they may call the cache, and must not
+        change what the caller of this one has just looked at.
+        """
         self.check_alive()
         if self._store.copies.quarantined:
-            with self._commit():
+            with self._stop.guard():
                 self._store.copies.poll()
 
     @contextmanager
     def _commit(self) -> Iterator[None]:
-        """Stop the cache if anything but a failed copy goes wrong while state changes."""
+        """Change state, then tell the observers."""
         try:
-            yield
-        except CopyFailed:
-            self._journal.deliver()
-            raise
-        except TraceError as error:
-            self._failure = SpecViolation(str(error), self._journal.tail())
-            raise self._failure from error
-        except BaseException as error:
-            self._failure = CacheFailed(repr(error), self._journal.tail())
-            raise
-        self._journal.deliver()
+            with self._stop.guard():
+                yield
+        finally:
+            if self._stop.failure is None:
+                self._journal.deliver()
 
     def _activate(
         self, sequence: Sequence, new: int, opened: list[list[Page]], stream: Hashable | None
@@ -382,7 +381,9 @@ class Cache:
         if stream is not None:
             self._store.copies.note_use(pages, self.engine.record(self.engine.lane(stream)))
 
-    def _refusal(self, short: Short) -> OutOfSlots:
+    def _refusal(self, short: Short) -> Outcome:
+        if short.later >= short.asked:
+            return Busy(tuple(aside.ticket for aside in self._store.copies.quarantined))
         holders = (sequence.holder(short.group) for sequence in self._sequences.values())
         return OutOfSlots(
             self.config.chain.tiers[short.tier].name,

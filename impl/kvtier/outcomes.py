@@ -23,7 +23,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The demand could be met once these tickets end; poll, then ask again."""
+    """The demand will be met, if nothing else changes, once these tickets have ended.
+
+    Do other work, `poll`, and ask again; or `wait` for them. With gpu and host alone this is so
+    only while slots are in quarantine after a copy that failed half submitted.
+    """
 
     tickets: tuple[int, ...]
 

@@ -30,6 +30,7 @@ from kvtier.order import Order
 from kvtier.pages import Page
 from kvtier.policy import Policy
 from kvtier.slots import SlotPool
+from kvtier_spec import SlotState
 
 GPU, HOST = 0, 1
 
@@ -96,12 +97,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A demand that no plan meets: the tier and group that lack slots."""
+    """A demand that no plan meets now: the tier and group that lack slots.
+
+    `later` is how many will be available once the slots in quarantine have come back.
+    """
 
     tier: int
     group: int
     asked: int
     available: int
+    later: int
 
 
 class Candidates:
@@ -140,16 +145,24 @@ def _plan_group(view: View, group: int, wanted: GroupDemand) -> GroupPlan | Shor
     if short <= 0:
         return found
     own = set(wanted.pages)
-    victims = view.policy.victims(_may_go(view, group, own), short)
+    victims = view.policy.victims(_may_go(view, group, own, spare(view, group)), short)
     if len(victims) < short:
-        return Short(GPU, group, asked, asked - short + len(victims))
+        later = sum(
+            1 for _ in _may_go(view, group, own, spare(view, group) + _aside(view, HOST, group))
+        )
+        later += view.pools[GPU][group].free + _aside(view, GPU, group)
+        return Short(GPU, group, asked, asked - short + len(victims), later)
     _send_down(view, group, victims, found)
     return found
 
 
-def _may_go(view: View, group: int, own: Collection[Page]) -> Iterator[Page]:
-    """Walk the pages that may leave the gpu, coldest first; held ones while the host has room."""
-    budget = spare(view, group)
+def _aside(view: View, tier: int, group: int) -> int:
+    """Count the slots in quarantine."""
+    return view.pools[tier][group].counts()[SlotState.QUARANTINED]
+
+
+def _may_go(view: View, group: int, own: Collection[Page], budget: int) -> Iterator[Page]:
+    """Walk the pages that may leave the gpu, coldest first; of held ones as many as the budget."""
     for page in view.evictable[GPU][group]:
         if page in own:
             continue

@@ -85,6 +85,7 @@ class SlotTable:
                 f"{self.sequence} has given slots back since this table of {len(self.slots)} pages "
                 "was made; take a new one, after resume() if it is suspended"
             )
+        self.sequence.require_active("use a table of")
         return self.slots
 
 

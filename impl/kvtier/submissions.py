@@ -25,8 +25,9 @@ GPU = 0
 
 
 class Quarantined(NamedTuple):
-    """Slots put aside until a lane has passed a fence."""
+    """Slots put aside until a lane has passed a fence; the ticket names them to the caller."""
 
+    ticket: int
     tier: int
     group: int
     slots: Slots
@@ -41,6 +42,8 @@ class Submissions:
     engine: Engine
     journal: Journal
     quarantined: list[Quarantined] = field(default_factory=list)
+    tickets: int = 0
+    """How many tickets were handed out."""
 
     def submit(
         self, stage: str, lane: int, source: int, target: int, pages: Sequence[Page]
@@ -69,7 +72,9 @@ class Submissions:
     def set_aside(self, tier: int, group: int, slots: Slots, lane: int) -> None:
         """Quarantine taken slots until all that a lane has queued so far is over."""
         self.pools[tier][group].quarantine(slots)
-        self.quarantined.append(Quarantined(tier, group, slots, self.engine.record(lane)))
+        fence = self.engine.record(lane)
+        self.quarantined.append(Quarantined(self.tickets, tier, group, slots, fence))
+        self.tickets += 1
         self.journal.emit([Record(Kind.QUARANTINE, slots=slots.tolist(), target=tier, group=group)])
 
     def poll(self) -> None:
