@@ -72,7 +72,7 @@ class Driver:
         self.engine: Any = NullEngine([PAGE_BYTES])
         if self.has_bytes:
             self.engine = CpuEngine(self.memories, is_manual=setup.engine == "late")
-        self.cache = Cache(config, engine=self.engine, memories=self.memories)
+        self.cache = Cache(config, engine=self.engine)
         self.broken: list[str] = []
         self.waits: list[tuple[int, ...]] = []
         self.committed: set[int] = set()

@@ -171,6 +171,10 @@ def test_memories_of_another_shape_are_refused() -> None:
     config = Config(slots={"gpu": 2, "host": 2}, groups=(Group(page_bytes=8),))
     with pytest.raises(ConfigError, match="asks for"):
         Cache(config, memories=[[HostPool(2, 8)], [HostPool(1, 8)]])
+    engine = CpuEngine([[HostPool(2, 8)], [HostPool(2, 8)]])
+    assert Cache(config, engine=engine).memory("gpu") is engine.memories[0][0]
+    with pytest.raises(ConfigError, match="two that differ"):
+        Cache(config, engine=engine, memories=[[HostPool(2, 8)], [HostPool(2, 8)]])
 
 
 def test_spare_pages_and_mates_count_as_held() -> None:

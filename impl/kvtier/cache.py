@@ -61,8 +61,8 @@ class Cache:
     """Pages on gpu and host, found by key, used through sequences.
 
     `memories` gives the memory of each tier, a list with one entry a group (by default numpy arrays
-    for both, one standing for the gpu); `engine` what copies between them (by default the cpu
-    engine, at once). A `NullEngine` needs no memories.
+    for both, one standing for the gpu), for the cpu engine to copy between, at once. An `engine` of
+    your own brings its memories along; a `NullEngine` has none.
     """
 
     def __init__(
@@ -74,14 +74,9 @@ class Cache:
     ) -> None:
         self.config = config
         counts = [config.slots[tier.name] for tier in config.chain.tiers]
-        if engine is None and memories is None:
-            memories = host_memories(config)
-        if memories is not None:
-            check_memories(config, memories)
-        self._memories = memories
         if engine is None:
-            assert memories is not None, "made above"
-            engine = CpuEngine(memories)
+            engine = CpuEngine(host_memories(config) if memories is None else memories)
+        check_memories(config, engine.memories, memories)
         self.engine = engine
         self._journal = Journal()
         self._counters = Counters(config.chain)
@@ -290,9 +285,9 @@ class Cache:
 
     def memory(self, tier: str, group: int = 0) -> Any:  # noqa: ANN401 - the pool the user gave
         """Give the memory of a tier: `array` of a `HostPool`, `tensor` of a `DevicePool`."""
-        if self._memories is None:
-            raise BadRequest("this cache was given an engine and no memories")
-        return self._memories[self._tier(tier)][group]
+        if self.engine.memories is None:
+            raise BadRequest("this cache has no memories: its engine moves nothing")
+        return self.engine.memories[self._tier(tier)][group]
 
     def _tier(self, name: str) -> int:
         try:

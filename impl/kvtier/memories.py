@@ -14,8 +14,16 @@ def host_memories(config: Config) -> list[list[HostPool]]:
     return [[HostPool(slots, size) for slots, size in tier] for tier in _shapes(config)]
 
 
-def check_memories(config: Config, memories: Sequence[Sequence[Memory]]) -> None:
-    """Check that memories are what the configuration says, before anything is built on them."""
+def check_memories(
+    config: Config,
+    memories: Sequence[Sequence[Memory]] | None,
+    given: Sequence[Sequence[Memory]] | None,
+) -> None:
+    """Check that an engine's memories are those given, and what the configuration says."""
+    if given is not None and given is not memories:
+        raise ConfigError("give memories, or an engine that has them, not two that differ")
+    if memories is None:
+        return
     shapes = [[tuple(memory.shape) for memory in tier] for tier in memories]
     if shapes != _shapes(config):
         raise ConfigError(

@@ -11,7 +11,7 @@ cache itself: making it wait blocks, and its own work is always done.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvtier.slots import Fence
+from kvtier.tiers import Memory
 
 HOST, OFFLOAD, RECALL = 0, 1, 2
 FIRST_USER_LANE = 3
@@ -56,6 +57,10 @@ class CopyFault(Exception):
 
 class Engine(Protocol):
     """Copies and fences. Methods never block but for `wait(HOST, ...)` and `synchronize`."""
+
+    @property
+    def memories(self) -> Sequence[Sequence[Memory]] | None:
+        """Give the memories that it copies between, by tier and group; None if it moves nothing."""
 
     def lane(self, stream: Hashable | None) -> int:
         """Name the lane of a user's stream; None is the host itself."""

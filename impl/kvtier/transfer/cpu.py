@@ -34,7 +34,7 @@ class CpuEngine:
 
     def __init__(self, memories: Memories, *, is_manual: bool = False) -> None:
         self.is_manual = is_manual
-        self._memories = memories
+        self._memories: Memories = memories
         self._lanes = Lanes()
         self._queues: dict[int, deque[Job]] = {}
         self._submitted: list[Job] = []
@@ -42,6 +42,11 @@ class CpuEngine:
         self._copied: Counter[tuple[int, int]] = Counter()
         self._blocked: dict[int, dict[int, int]] = {}
         self._failure: list[int] | None = None
+
+    @property
+    def memories(self) -> Memories:
+        """Give the memories that it copies between."""
+        return self._memories
 
     def lane(self, stream: Hashable | None) -> int:
         """Name the lane of a user's stream."""

@@ -39,6 +39,11 @@ class NullEngine:
         self._page_bytes = tuple(page_bytes)
         self._copied: Counter[tuple[int, int]] = Counter()
 
+    @property
+    def memories(self) -> None:
+        """Have none."""
+        return None
+
     def lane(self, stream: Hashable | None) -> int:
         """Name the lane of a user's stream."""
         return self._lanes.of(stream)
