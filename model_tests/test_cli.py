@@ -140,3 +140,35 @@ def test_bench_figures_says_what_it_did_not_run(tmp_path: Path) -> None:
     result = call("bench", "figures", str(tmp_path))
     assert result.exit_code == 1
     assert "0 equal, 0 differ, 68 not run" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.jsonl", b"\xff\xfe"),
+        ("a.jsonl.xz", b"hello"),
+        ("a.jsonl.gz", b"hello"),
+        ("a.jsonl", b""),
+    ],
+)
+def test_what_is_no_trace_is_one_clear_error(tmp_path: Path, name: str, data: bytes) -> None:
+    """Whatever is wrong with a file, the error names it."""
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(BadRequest, match=name):
+        load(path)
+
+
+def test_blank_lines_are_skipped_and_limits_count_lines(tmp_path: Path) -> None:
+    """A blank line is no request."""
+    path = tmp_path / "t.jsonl"
+    line = '{"input_length": 512, "output_length": 1, "hash_ids": [1]}\n'
+    path.write_text(line + "\n" + line)
+    assert (len(load(path)), len(load(path, limit=1))) == (2, 1)
+
+
+def test_a_picture_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    """Neither a missing folder nor an unknown format is a traceback."""
+    for target in (tmp_path / "no" / "x.png", tmp_path / "x.nothing"):
+        result = call("replay", "--limit", "5", "--engine", "null", "--plot", str(target))
+        assert isinstance(result.exception, BadRequest)

@@ -21,6 +21,7 @@ from kvtier import (
     OutOfSlots,
     StaleHandle,
 )
+from kvtier.journal import ObserverWarning
 from kvtier.tiers import HostPool
 from kvtier_spec import Batch
 from model_tests.test_cache import cache, run
@@ -294,3 +295,80 @@ def test_a_table_of_a_stopped_cache_is_refused() -> None:
     sequence.close()
     with pytest.raises(StaleHandle):
         table.check()
+
+
+def test_observers_are_told_of_a_close_when_it_is_over() -> None:
+    """Whoever calls a closing cache from its journal finds it closed, and nothing stays in use."""
+    of = cache()
+    run(of, "a").suspend()
+    told: list[str] = []
+
+    def calls_back(batch: Batch) -> None:
+        told.extend(record.kind for record in batch)
+        of.close()
+        of.sequence(["a"])
+
+    of.subscribe(calls_back)
+    with pytest.warns(ObserverWarning, match="closed"):
+        of.close()
+
+    assert told == ["unhold"]
+    assert of._checker.quiescent() == []  # noqa: SLF001
+
+
+def test_an_interrupted_observer_costs_the_others_nothing() -> None:
+    """Ctrl-C while subscribers are told: the rest is told with the next operation."""
+    of = cache()
+    told: list[str] = []
+
+    def interrupted(_: Batch) -> None:
+        raise KeyboardInterrupt
+
+    leave = of.subscribe(interrupted)
+    of.subscribe(lambda batch: told.extend(record.kind for record in batch))
+    sequence = of.sequence()
+    with pytest.raises(KeyboardInterrupt):
+        sequence.resume(new=1)
+    leave()
+
+    of.poll()
+
+    assert (sequence.state, told) == ("active", ["open"])
+
+
+def test_an_observers_error_may_be_as_bad_as_it_likes() -> None:
+    """An exception that cannot even be printed does not get out."""
+
+    class Bad(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+        __str__ = __repr__
+
+    of = cache()
+
+    def broken(_: Batch) -> None:
+        raise Bad
+
+    of.subscribe(broken)
+    with pytest.warns(ObserverWarning):
+        assert of.sequence().resume(new=1)
+
+
+def test_a_refused_close_changes_nothing_and_waiting_takes_any_iterable() -> None:
+    """The table stays good, and tickets may come from an iterator; statistics tell their news."""
+    of, engine = late_cache(2, 2)
+    sequence = run(of, "a")
+    table = sequence.table()
+    with pytest.raises(BadRequest):
+        sequence.close(stream=[])
+    assert table.check().tolist() == sequence.slots().tolist()
+    sequence.close()
+    run(of, "b").close()
+    with engine.failing(at=1, queued=1), pytest.raises(CopyFailed):
+        of.sequence().resume(new=2, stream="S")
+    aside = of.stats().events["quarantine"]
+
+    of.wait(iter([0]))
+
+    assert of.stats().events["readmit"] == aside == 2

@@ -14,7 +14,7 @@ from kvtier.order import Order
 from kvtier.pages import Page
 from kvtier.slots import SlotPool
 from kvtier.tiers import DevicePool, HostPool, Memory
-from kvtier.transfer import HOST, OFFLOAD, RECALL, Copies, CopyFault, CopyRefused, Engine
+from kvtier.transfer import CALLER, OFFLOAD, RECALL, Copies, CopyFault, CopyRefused, Engine
 from kvtier_spec import SlotState
 
 torch = pytest.importorskip("torch", reason="torch comes with the extra 'test'")
@@ -51,10 +51,10 @@ def test_every_engine_numbers_and_counts_its_work(make: Callable[[], Engine]) ->
     engine.synchronize()
     assert all(engine.is_done(fence) for fence in (first, second, recall))
     assert engine.copied()[0, 1] == 12
-    assert engine.lane(None) == HOST
+    assert engine.lane(None) == CALLER
     assert engine.lane("a") != engine.lane("b")
     assert engine.lane("a") == engine.lane("a")
-    engine.wait(HOST, dict([recall]))
+    engine.wait(CALLER, dict([recall]))
     engine.close()
 
 

@@ -15,13 +15,13 @@ Every public operation begins with `poll`. What may fail is asked before anythin
 copy leaves a legal state (`CopyFailed`). An error inside a commit, Ctrl-C among them, stops the
 cache: it says so from then on, with its last events, instead of going on from a broken state.
 
-A cache is used by one thread. Streams order its users on the device; only `wait(HOST)` of an
-engine, and `close`, block.
+A cache is used by one thread. Streams order its users on the device; only waits of the
+caller itself (`stream=None`, `wait`, `close`) block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ from kvtier.slots import SlotPool
 from kvtier.stats import Counters, Stats
 from kvtier.store import Store
 from kvtier.tiers import Memory
-from kvtier.transfer import HOST, CpuEngine, Engine
+from kvtier.transfer import CALLER, CpuEngine, Engine
 from kvtier_spec import ChainError, Checker, Phase, SequenceState, Snapshot
 
 
@@ -115,7 +115,7 @@ class Cache:
             for track, index in zip(found.tracks, self._store.found, strict=True):
                 self._store.hold(track.find(found.prompt, index))
             for page in found.tracks[0].pages:
-                found.hits[names[_primary(page)]] += 1
+                found.hits[names[page.primary]] += 1
             found.committed = len(found.tracks[0].pages)
             self._sequences[found.id] = found
         return found
@@ -189,7 +189,7 @@ class Cache:
                 self._store.drop(gone)
 
     def suspend(self, sequence: Sequence, stream: Hashable | None) -> None:
-        """Unpin and hold the pages of an active sequence; twins give way to their mates."""
+        """Unpin and hold the pages of a sequence (`Sequence.suspend` has checked it)."""
         self._enter()
         doors.lane(self.engine, stream)
         with self._commit():
@@ -207,13 +207,14 @@ class Cache:
 
     def end(self, sequence: Sequence, stream: Hashable | None) -> None:
         """Close a sequence: private pages are dropped, all others given up, prompt tail coldest."""
-        sequence.epoch += 1
         if self._stop.failure is not None or self._closed:
+            sequence.epoch += 1
             sequence.state = SequenceState.CLOSED  # its pages went with the cache
             return
         self._enter()
         doors.lane(self.engine, stream)
         with self._commit():
+            sequence.epoch += 1
             for group, track in enumerate(sequence.tracks):
                 self._give_up(sequence, group, track, stream)
                 track.pages, track.spare, track.mates = [], {}, {}
@@ -243,16 +244,15 @@ class Cache:
         self._enter()
         self._journal.deliver()
 
-    def wait(self, tickets: Collection[int] = ()) -> None:
+    def wait(self, tickets: Iterable[int] = ()) -> None:
         """Block until these tickets, of a `Busy`, have ended; those that have are let pass."""
         self._enter()
-        known = self._store.copies.tickets
-        unknown = [ticket for ticket in tickets if not 0 <= ticket < known]
-        if unknown:
-            raise BadRequest(f"tickets {unknown} are not of this cache")
+        asked, known = set(tickets), range(self._store.copies.tickets)
+        if unknown := asked - set(known):
+            raise BadRequest(f"tickets {sorted(unknown)} are not of this cache")
         for aside in self._store.copies.quarantined:
-            if aside.ticket in tickets:
-                self.engine.wait(HOST, dict([aside.fence]))
+            if aside.ticket in asked:
+                self.engine.wait(CALLER, dict([aside.fence]))
         self.poll()
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -265,7 +265,7 @@ class Cache:
     def stats(self) -> Stats:
         """Say what the cache holds and has done."""
         if self._stop.failure is None and not self._closed:
-            self._enter()
+            self.poll()
         tiers = report.tiers(self._store, self.config.chain)
         counters, failures = self._counters, self._journal.failures
         return Stats(
@@ -280,7 +280,7 @@ class Cache:
 
     def available(self, tier: str, group: int = 0) -> int:
         """Say how many slots of a tier could be granted now (I7)."""
-        self._enter()
+        self.poll()
         return planner.available(self._store, self._tier(tier), group)
 
     def memory(self, tier: str, group: int = 0) -> Any:  # noqa: ANN401 - the pool the user gave
@@ -306,21 +306,31 @@ class Cache:
     def primaries(self, group: int = 0) -> dict[Hashable, str]:
         """Say on which tier each findable page has its warmest replica, by key."""
         names = [tier.name for tier in self.config.chain.tiers]
-        return {key: names[_primary(page)] for key, page in self._store.found[group].items()}
+        return {key: names[page.primary] for key, page in self._store.found[group].items()}
 
     def close(self) -> None:
-        """Close all sequences, finish the copies and return the memory. Idempotent; blocks."""
+        """Close all sequences, finish the copies and return the memory. Idempotent; blocks.
+
+        Subscribers are told at the very end, when the cache takes no calls any more.
+        """
         if self._closed:
             return
         try:
-            if self._stop.failure is None:
-                for sequence in list(self._sequences.values()):
-                    sequence.close()
-                self.engine.synchronize()
-                self.poll()
+            with self._journal.holding():
+                self._finish()
         finally:
             self._closed = True
             self.engine.close()
+        self._journal.deliver()
+
+    def _finish(self) -> None:
+        """Close all sequences and let all copies end; a cache that has stopped does neither."""
+        if self._stop.failure is not None:
+            return
+        for sequence in list(self._sequences.values()):
+            sequence.close()
+        self.engine.synchronize()
+        self._enter()
 
     # ---------------------------------------------------------------------------------- inside
 
@@ -387,8 +397,3 @@ class Cache:
             short.available,
             tuple(holder for holder in holders if holder.pinned or holder.held),
         )
-
-
-def _primary(page: Page) -> int:
-    """Say on which tier a page has its warmest replica."""
-    return next(tier for tier, slot in enumerate(page.slots) if slot is not None)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
+from traceback import format_exception_only
 
 from kvtier_spec import Batch, Record
 
@@ -35,8 +36,8 @@ class Journal:
         self.failures = 0
         self._subscribers: list[Subscriber] = []
         self._tail: deque[Batch] = deque(maxlen=TAIL_BATCHES)
-        self._queue: deque[Batch] = deque()
-        self._delivers = False
+        self._queue: deque[tuple[Subscriber, Batch]] = deque()
+        self._waits = False
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add a subscriber; call what is returned to remove it."""
@@ -56,29 +57,33 @@ class Journal:
         self._tail.append(batch)
         if self.auditor is not None:
             self.auditor(batch)
-        if self._subscribers:
-            self._queue.append(batch)
+        self._queue.extend((subscriber, batch) for subscriber in self._subscribers)
 
     def deliver(self) -> None:
         """Tell the subscribers what was written; what they cause is told after it, not within."""
-        if self._delivers:
+        if self._waits:
             return
-        self._delivers = True
-        try:
+        with self.holding():
             while self._queue:
-                batch = self._queue.popleft()
-                for subscriber in tuple(self._subscribers):
-                    self._tell(subscriber, batch)
+                self._tell(*self._queue.popleft())
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Deliver nothing in here: subscribers are being told already, or must not be yet."""
+        before, self._waits = self._waits, True
+        try:
+            yield
         finally:
-            self._delivers = False
+            self._waits = before
 
     def _tell(self, subscriber: Subscriber, batch: Batch) -> None:
         try:
             subscriber(batch)
         except Exception as error:  # noqa: BLE001 - an observer may raise anything
             self.failures += 1
+            said = "".join(format_exception_only(error)).strip()
             with suppress(ObserverWarning):  # also where warnings are errors
-                warnings.warn(f"journal subscriber: {error!r}", ObserverWarning, stacklevel=2)
+                warnings.warn(f"journal subscriber: {said}", ObserverWarning, stacklevel=2)
 
     def tail(self, count: int = 12) -> tuple[str, ...]:
         """Write the last records as text, for the message of an error."""

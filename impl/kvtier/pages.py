@@ -13,8 +13,8 @@ class Page:
     """A block's KV data in one group: a set of replicas, with users.
 
     `slots[tier]` is the slot of its replica there, or None. `places[tier]` is the queue in which
-    that replica stands (`store.Place`), derived by `Store.reconcile`. A twin knows the page that
-    was found first under its key as its `mate`.
+    that replica stands, derived by `Queues.reconcile`. A twin knows the page that was found first
+    under its key as its `mate`.
     """
 
     __slots__ = ("group", "holds", "id", "key", "mate", "phase", "pins", "places", "slots")
@@ -29,6 +29,11 @@ class Page:
         self.holds = 0
         self.key: Hashable | None = None
         self.mate: Page | None = None
+
+    @property
+    def primary(self) -> int:
+        """The tier of its warmest replica."""
+        return next(tier for tier, slot in enumerate(self.slots) if slot is not None)
 
     def __repr__(self) -> str:
         return (

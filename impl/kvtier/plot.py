@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvtier.errors import ConfigError
+from kvtier.errors import BadRequest, ConfigError
 
 if TYPE_CHECKING:
     from kvtier.replay import Replay
@@ -28,7 +28,17 @@ def plot_replays(runs: Sequence[Replay], path: Path) -> None:
     for axes, tier in zip(tiers, ("gpu", "host"), strict=True):
         _draw_tier(axes, tier, runs)
     copied.legend()
-    figure.savefig(path, dpi=DPI)
+    try:
+        figure.savefig(path, dpi=DPI)
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"the picture cannot be written to {path}: {error}") from error
+
+
+def check_target(path: Path) -> None:
+    """Refuse what could not be drawn, before anything is replayed for it."""
+    _matplotlib()
+    if not path.parent.is_dir():
+        raise BadRequest(f"the picture cannot be written to {path}: no such folder")
 
 
 def _draw_tier(axes: Any, tier: str, runs: Sequence[Replay]) -> None:  # noqa: ANN401

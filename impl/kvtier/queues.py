@@ -71,6 +71,11 @@ class Queues:
         elif after == RECLAIMABLE:
             self.reclaimable[tier][page.group].push(page)
 
+    def enter_in_order(self, pages: Sequence[Page], tier: int) -> None:
+        """Give pages that have just come to a tier their places anew, in the order given."""
+        for page in pages:
+            self.evictable[tier][page.group].renew((page,))
+
     def renew(self, pages: Sequence[Page], tier: int) -> None:
         """Move pages that stand in a tier's eviction order to its hot end, the last hottest."""
         for page in pages:

@@ -203,7 +203,7 @@ class Store:
         self._set(pages, HOST, moved)
         self.queues.reconcile(pages)
         if plan.rebind:
-            self.queues.evictable[HOST][group].renew(plan.batch)
+            self.queues.enter_in_order(plan.batch, HOST)
         self.journal.emit(
             [
                 Record(

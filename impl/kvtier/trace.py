@@ -11,6 +11,7 @@ import json
 import lzma
 from dataclasses import dataclass
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +21,7 @@ EXTRACT = "weka_n8_b512_first500.jsonl.xz"
 """The trace that ships with the package; its source and licence stand in `data/README.md`."""
 
 MAX_REQUESTS = 10_000_000
-"""Lines of one trace."""
+"""Lines that are read of one trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,15 @@ def page_tokens_of(path: Path) -> int:
 def load(path: Path, *, page_tokens: int | None = None, limit: int | None = None) -> list[Request]:
     """Read a trace; `page_tokens` by default from the file's name."""
     tokens = page_tokens or page_tokens_of(path)
-    found = []
-    with _open(path) as lines:
-        for number, line in enumerate(lines, 1):
-            if limit is not None and number > limit:
-                break
-            if number > MAX_REQUESTS:
-                raise BadRequest(f"{path}: more than {MAX_REQUESTS} requests; give --limit")
-            found.append(_request(path, number, line, tokens))
+    try:
+        with _open(path) as lines:
+            found = [
+                _request(path, number, line, tokens)
+                for number, line in islice(enumerate(lines, 1), limit or MAX_REQUESTS)
+                if line.strip()
+            ]
+    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
+        raise BadRequest(f"{path} cannot be read as a trace: {error}") from error
     if not found:
         raise BadRequest(f"{path}: no requests in it")
     return found
@@ -75,7 +77,7 @@ def _request(path: Path, number: int, line: str, tokens: int) -> Request:
         prompt, output = int(fields["input_length"]), int(fields["output_length"])
         full = min(len(fields["hash_ids"]), prompt // tokens)
         keys = tuple(int(key) for key in fields["hash_ids"][:full])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise BadRequest(f"{path}:{number}: no request in Mooncake format ({error!r})") from error
     if prompt < 0 or output < 0:
         raise BadRequest(f"{path}:{number}: a negative length in {line.strip()[:80]}")

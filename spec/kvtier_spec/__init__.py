@@ -16,7 +16,7 @@ from kvtier_spec.chain import (
 from kvtier_spec.invariants import Snapshot, Violation
 from kvtier_spec.records import Batch, Record
 from kvtier_spec.trace import Checker, TraceError
-from kvtier_spec.vocabulary import Kind, PageId, Phase, SequenceState, SlotId, SlotState
+from kvtier_spec.vocabulary import Kind, Phase, SequenceState, SlotState
 
 __all__ = [
     "GPU_HOST",
@@ -27,11 +27,9 @@ __all__ = [
     "ChainError",
     "Checker",
     "Kind",
-    "PageId",
     "Phase",
     "Record",
     "SequenceState",
-    "SlotId",
     "SlotState",
     "Snapshot",
     "Tier",

@@ -127,8 +127,6 @@ unused = _users("no user but a private page's own", lambda c: c.pins + c.holds =
 
 # The world.
 slot_free = _world("slot free", lambda c: c.slot is SlotState.FREE)
-slot_quarantined = _world("slot quarantined", lambda c: c.slot is SlotState.QUARANTINED)
-slot_retiring = _world("slot retiring", lambda c: c.slot is SlotState.RETIRING)
 fenced = _world("fence of the last write", lambda c: c.fenced)
 key_new = _world("no page under the key", lambda c: not c.key_known)
 key_known = _world("a page under the key", lambda c: c.key_known)

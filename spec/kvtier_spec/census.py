@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from kvtier_spec import states
+from kvtier_spec.cases import Needs
 from kvtier_spec.chain import Chain
 from kvtier_spec.invariants import in_state
 from kvtier_spec.machine import Row, rows
@@ -41,6 +42,7 @@ Pages = tuple[int, ...]
 NOTHING: Config = (ABSENT, 0, 0)
 _TWIN = State(Phase.TWIN, frozenset({GPU}))
 _NIBBLE = 4
+"""Bits for the owned slots of a tier, packed into one integer: at most 15 slots a tier."""
 
 
 @dataclass(slots=True)
@@ -113,6 +115,7 @@ class Census:
 
     def __init__(self, chain: Chain, pages: int, slots_each: int, bounds: Bounds) -> None:
         self.chain, self.size, self.bounds = chain, pages, bounds
+        assert slots_each < 1 << _NIBBLE, f"{slots_each} slots a tier are more than a nibble counts"
         self.pools = Pools(len(chain), slots_each, bounds.quarantined)
         self.free = [
             [self.pools.free(tier, owned) for owned in range(slots_each + 1)]
@@ -307,7 +310,7 @@ class Census:
         found = []
         for row in self.by_state.get(state, ()):
             case = row.case(self.chain, pins, holds)
-            asked = [guard for guard in row.conditions if guard.needs == "users"]
+            asked = [guard for guard in row.conditions if guard.needs is Needs.USERS]
             after = (row.after, *row.rule.users(case))
             within = after[1] <= self.bounds.pins and after[2] <= self.bounds.holds
             if within and all(guard(case) for guard in asked):

@@ -71,10 +71,6 @@ class Chain:
                 return position
         raise ChainError(f"no tier {name!r} in chain {self}; it has {str(self).split()}")
 
-    def names(self, tiers: tuple[int, ...] | frozenset[int]) -> tuple[str, ...]:
-        """Name tiers given by position, warm to cold."""
-        return tuple(self.tiers[tier].name for tier in sorted(tiers))
-
     def is_eager(self, source: int, target: int) -> bool:
         """Say whether a copy is one event (both ends infallible) instead of a flight."""
         return not (self.tiers[source].fallible or self.tiers[target].fallible)

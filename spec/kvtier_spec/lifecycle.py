@@ -1,4 +1,4 @@
-"""THE table: every event of a page or a slot, written once, as guards, outcome and verbs.
+"""THE table: every event of a page, written once, as guards, outcome and verbs.
 
 A page is a set of replicas. Exclusive paging, inclusive host tiers, write-through, disk shadows and
 further tiers are policies over these few events. Each rule says the same thing twice, on purpose:

@@ -4,8 +4,8 @@ T3, refinement: every journal of a runtime is a legal run of the spec. The runti
 spec judges; the two share names, never the transition function. Records name pages and slots, so
 nothing has to be searched: one pass, a few dictionary look-ups an event.
 
-The table is compiled once a chain to small integers; what the guards on users say is remembered for
-each (row, pins, holds). Groups do not interact below the planner, so each has a world of its own.
+The table is the compiled dict of `machine.py`; what the guards on users say is remembered for each
+(row, pins, holds). Groups do not interact below the planner, so each has a world of its own.
 """
 
 from __future__ import annotations

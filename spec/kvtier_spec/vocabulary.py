@@ -9,11 +9,6 @@ when.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NewType
-
-PageId = NewType("PageId", int)
-SlotId = NewType("SlotId", int)
-TierIndex = NewType("TierIndex", int)
 
 
 class Phase(StrEnum):

@@ -9,6 +9,7 @@ import click
 
 from kvtier.cli.output import console, print_table, progress
 from kvtier.errors import BadRequest
+from kvtier.plot import check_target, plot_replays
 from kvtier.policy import POLICIES
 from kvtier.replay import Counts, Replay, Sizes
 from kvtier.trace import extract, load
@@ -90,6 +91,8 @@ def replay(
     """
     sizes = _sizes(trace, window, gpu, host, page_bytes)
     path = trace or extract()
+    if plot is not None:
+        check_target(plot)
     requests = load(path, page_tokens=page_tokens, limit=limit)
     runs = []
     with progress() as bar:
@@ -103,8 +106,6 @@ def replay(
     else:
         _print(path, sizes, [run.counts for run in runs], engine)
     if plot is not None:
-        from kvtier.plot import plot_replays
-
         plot_replays(runs, plot)
 
 
@@ -145,7 +146,7 @@ def _print(path: Path, sizes: Sizes, counts: list[Counts], engine: str) -> None:
         pages = sum(count.verified_pages for count in counts)
         console.print(f"{pages:,} pages were read back and compared with their content: all equal.")
     if first.rejected:
-        console.print(f"{first.rejected} requests are larger than the gpu and were not counted.")
+        console.print(f"{first.rejected} requests do not fit on the gpu and were not counted.")
 
 
 def _row(counts: Counts, first: Counts) -> list[str]:

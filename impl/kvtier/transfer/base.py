@@ -5,8 +5,8 @@ fences they wait for. A fence is (lane, number): all work of that lane up to tha
 is addressed by (tier, slot), never by pointers, and decides nothing: what to copy, and what it must
 wait for, comes from above.
 
-Lanes 0 to 2 are the engine's own; every stream of a user has one more. `HOST` is the caller of the
-cache itself: making it wait blocks, and its own work is always done.
+Lanes 0 to 2 are the engine's own; every stream of a user has one more. `CALLER` is the caller of
+the cache itself: making it wait blocks, and its own work is always done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from kvtier.slots import Fence
 from kvtier.tiers import Memory
 
-HOST, OFFLOAD, RECALL = 0, 1, 2
+CALLER, OFFLOAD, RECALL = 0, 1, 2
 FIRST_USER_LANE = 3
 
 Fences = Mapping[int, int]
@@ -56,7 +56,7 @@ class CopyFault(Exception):
 
 
 class Engine(Protocol):
-    """Copies and fences. Methods never block but for `wait(HOST, ...)` and `synchronize`."""
+    """Copies and fences. Methods never block but for `wait(CALLER, ...)` and `synchronize`."""
 
     @property
     def memories(self) -> Sequence[Sequence[Memory]] | None:
@@ -72,7 +72,7 @@ class Engine(Protocol):
         """Give the fence of all that was submitted to a lane so far."""
 
     def wait(self, lane: int, fences: Fences) -> None:
-        """Order whatever comes next on a lane after these fences; HOST blocks."""
+        """Order whatever comes next on a lane after these fences; CALLER blocks."""
 
     def is_done(self, fence: Fence) -> bool:
         """Say whether a fence was passed."""

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from kvtier.slots import Fence
 from kvtier.tiers import Memory
-from kvtier.transfer.base import HOST, Copies, CopyFault, CopyRefused, Fences
+from kvtier.transfer.base import CALLER, Copies, CopyFault, CopyRefused, Fences
 from kvtier.transfer.null import Lanes
 from kvtier.transfer.races import Job, Use, races
 
@@ -97,8 +97,8 @@ class CpuEngine:
         return lane, self._lanes.last[lane]
 
     def wait(self, lane: int, fences: Fences) -> None:
-        """Order what comes next on a lane after these fences; HOST runs lanes until they pass."""
-        if lane != HOST:
+        """Order what comes next on a lane after these fences; CALLER runs lanes until they pass."""
+        if lane != CALLER:
             blocked = self._blocked.setdefault(lane, {})
             for other, number in fences.items():
                 blocked[other] = max(number, blocked.get(other, 0))
@@ -109,7 +109,7 @@ class CpuEngine:
     def is_done(self, fence: Fence) -> bool:
         """Say whether a fence was passed."""
         lane, number = fence
-        return lane == HOST or self._done[lane] >= number
+        return lane == CALLER or self._done[lane] >= number
 
     def runnable(self) -> list[int]:
         """List the lanes whose first job waits for nothing any more."""
