@@ -40,6 +40,14 @@ def cache(gpu: int = 4, host: int = 8, policy: str = "shadow_first") -> Cache:
     return Cache(config)
 
 
+def late_cache(gpu: int, host: int) -> tuple[Cache, CpuEngine]:
+    """A cache whose copies wait to be pumped."""
+    memories = [[HostPool(gpu, 8)], [HostPool(host, 8)]]
+    engine = CpuEngine(memories, is_manual=True)
+    config = Config(slots={"gpu": gpu, "host": host}, audit=True, groups=(Group(page_bytes=8),))
+    return Cache(config, engine=engine, memories=memories), engine
+
+
 def run(of: Cache, *keys: str) -> Sequence:
     """Look a prompt up, compute what is missing, commit it; the sequence stays active."""
     sequence = of.sequence(keys)
@@ -272,10 +280,7 @@ def test_the_auditor_stops_a_cache_that_breaks_the_spec(monkeypatch: pytest.Monk
 
 def test_a_failed_recall_leaves_the_sequence_suspended_and_may_be_repeated() -> None:
     """Nothing is lost by a failed copy; asking again works."""
-    memories = [[HostPool(2, 8)], [HostPool(4, 8)]]
-    engine = CpuEngine(memories, is_manual=True)
-    config = Config(slots={"gpu": 2, "host": 4}, audit=True, groups=(Group(page_bytes=8),))
-    of = Cache(config, engine=engine, memories=memories)
+    of, engine = late_cache(2, 4)
     sequence = run(of, "a", "b")
     sequence.suspend()
     other = of.sequence()

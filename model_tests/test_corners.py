@@ -24,15 +24,7 @@ from kvtier import (
 from kvtier.journal import ObserverWarning
 from kvtier.tiers import HostPool
 from kvtier_spec import Batch
-from model_tests.test_cache import cache, run
-
-
-def late_cache(gpu: int, host: int) -> tuple[Cache, CpuEngine]:
-    """A cache whose copies wait to be pumped."""
-    memories = [[HostPool(gpu, 8)], [HostPool(host, 8)]]
-    engine = CpuEngine(memories, is_manual=True)
-    config = Config(slots={"gpu": gpu, "host": host}, audit=True, groups=(Group(page_bytes=8),))
-    return Cache(config, engine=engine, memories=memories), engine
+from model_tests.test_cache import cache, late_cache, run
 
 
 def test_a_new_stream_comes_after_the_recalls_of_the_old_one() -> None:

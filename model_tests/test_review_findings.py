@@ -8,21 +8,13 @@ from typing import Any
 
 import pytest
 
-from kvtier import Cache, Config, CopyFailed, CpuEngine, Group, planner
+from kvtier import Cache, CopyFailed, planner
 from kvtier.errors import KvtierError
 from kvtier.planner import HOST
 from kvtier.policy import PageFirst, ShadowFirst
 from kvtier.store import Store
-from kvtier.tiers import HostPool
 from kvtier_spec import GPU_HOST_DISK, Checker, Kind, Record, Snapshot
-
-
-def cache(gpu: int, host: int) -> tuple[Cache, CpuEngine]:
-    """A cache with late copies and its engine."""
-    memories = [[HostPool(gpu, 8)], [HostPool(host, 8)]]
-    engine = CpuEngine(memories, is_manual=True)
-    config = Config(slots={"gpu": gpu, "host": host}, audit=True, groups=(Group(page_bytes=8),))
-    return Cache(config, engine=engine, memories=memories), engine
+from model_tests.test_cache import late_cache
 
 
 def run(of: Cache, *keys: str, extra: int = 0) -> None:
@@ -35,7 +27,7 @@ def run(of: Cache, *keys: str, extra: int = 0) -> None:
 
 def the_error_path_leaves_rebound_pages_alone() -> None:
     """A batch fails half submitted: the page re-bound to its shadow is still on the host."""
-    of, engine = cache(3, 4)
+    of, engine = late_cache(3, 4)
     run(of, "x")
     run(of, extra=3)
     run(of, "x")
@@ -93,7 +85,7 @@ def a_page_promoted_from_disk_is_no_shadow() -> None:
 
 def shadows_go_before_real_pages() -> None:
     """The host is full of one real page and one shadow: a copy takes the shadow's slot."""
-    of, _ = cache(2, 2)
+    of, _ = late_cache(2, 2)
     run(of, "x")
     run(of, "y")
     run(of, "z", extra=1)
@@ -105,7 +97,7 @@ def shadows_go_before_real_pages() -> None:
 
 def shadows_are_room_but_not_free_slots() -> None:
     """After a recall the shadow's slot is owned, not free; what is available is as before."""
-    of, _ = cache(2, 2)
+    of, _ = late_cache(2, 2)
     run(of, "x", "y")
     run(of, extra=2)
     run(of, "x", "y")

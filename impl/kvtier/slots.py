@@ -11,7 +11,7 @@ a slot that rests longer has fewer fences that are still open.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,18 @@ MAX_LANES = 256
 
 _STATES = tuple(SlotState)
 _FREE, _OWNED, _QUARANTINED, _RETIRING = range(4)
+
+
+def merge_fences(into: dict[int, int], others: Mapping[int, int]) -> None:
+    """Wait for both: keep the higher number of each lane.
+
+    >>> fences = {1: 5}
+    >>> merge_fences(fences, {1: 3, 2: 7})
+    >>> fences
+    {1: 5, 2: 7}
+    """
+    for lane, number in others.items():
+        into[lane] = max(number, into.get(lane, 0))
 
 
 class SlotPool:
@@ -89,8 +101,7 @@ class SlotPool:
     def fences_to_write(self, slots: Slots) -> dict[int, int]:
         """Say what a writer must wait for: the last writes and all reads, as lane -> number."""
         found = _highest(self._writes, slots)
-        for lane, number in _highest(self._reads, slots).items():
-            found[lane] = max(number, found.get(lane, 0))
+        merge_fences(found, _highest(self._reads, slots))
         return found
 
     def states(self) -> tuple[SlotState, ...]:

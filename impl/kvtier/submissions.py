@@ -17,7 +17,7 @@ import numpy as np
 from kvtier.errors import CopyFailed
 from kvtier.journal import Journal
 from kvtier.pages import Page
-from kvtier.slots import Fence, SlotPool, Slots
+from kvtier.slots import Fence, SlotPool, Slots, merge_fences
 from kvtier.transfer import Copies, CopyFault, CopyRefused, Engine
 from kvtier_spec import Kind, Phase, Record
 
@@ -53,8 +53,7 @@ class Submissions:
         from_pool, to_pool = self.pools[source][group], self.pools[target][group]
         sources, targets = slots_of(pages, source), to_pool.take(len(pages))
         waits = from_pool.fences_to_read(sources)
-        for other, number in to_pool.fences_to_write(targets).items():
-            waits[other] = max(number, waits.get(other, 0))
+        merge_fences(waits, to_pool.fences_to_write(targets))
         waits.pop(lane, None)
         try:
             fence = self.engine.submit(Copies(lane, group, source, target, sources, targets), waits)
@@ -119,8 +118,7 @@ class Submissions:
         pool = self.pools[GPU][pages[0].group]
         fences = pool.fences_to_read(slots_of(pages, GPU))
         writable = [page for page in pages if page.phase is Phase.OPEN]
-        for other, number in pool.fences_to_write(slots_of(writable, GPU)).items():
-            fences[other] = max(number, fences.get(other, 0))
+        merge_fences(fences, pool.fences_to_write(slots_of(writable, GPU)))
         fences.pop(lane, None)
         if fences:
             self.engine.wait(lane, fences)

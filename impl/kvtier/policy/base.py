@@ -36,7 +36,7 @@ class Policy:
     def give_up(
         self, count: int, shadows: Reversible[Page], pages: Reversible[Page], *, pages_count: int
     ) -> tuple[list[Page], list[Page]]:
-        """Choose what a full host gives up: shadows to reclaim and pages to evict.
+        """Choose what a full host gives up: shadows to reclaim and pages to drop.
 
         `shadows` come in reclaim order, oldest first, `pages` coldest first; `pages_count` says how
         many pages there are.

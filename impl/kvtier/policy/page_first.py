@@ -15,7 +15,7 @@ from kvtier.policy.base import Policy
 
 
 class PageFirst(Policy):
-    """Inclusive; evicts the coldest pages, then reclaims the oldest shadows."""
+    """Inclusive; drops the coldest pages, then reclaims the oldest shadows."""
 
     name: ClassVar[str] = "page_first"
     keeps_shadow: ClassVar[bool] = True
@@ -23,7 +23,7 @@ class PageFirst(Policy):
     def give_up(
         self, count: int, shadows: Reversible[Page], pages: Reversible[Page], *, pages_count: int
     ) -> tuple[list[Page], list[Page]]:
-        """Evict pages while there are any; reclaim shadows, oldest first, for the rest."""
+        """Drop pages while there are any; reclaim shadows, oldest first, for the rest."""
         gone = list(islice(iter(pages), count))
         short = max(0, count - pages_count)
         return list(islice(iter(shadows), short)), gone

@@ -16,7 +16,7 @@ from kvtier.policy.base import Policy
 
 
 class ShadowFirst(Policy):
-    """Inclusive; reclaims the oldest shadows, then evicts the coldest pages."""
+    """Inclusive; reclaims the oldest shadows, then drops the coldest pages."""
 
     name: ClassVar[str] = "shadow_first"
     keeps_shadow: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from dataclasses import replace
 
-from kvtier.slots import Fence
+from kvtier.slots import Fence, merge_fences
 from kvtier.tiers import Memory
 from kvtier.transfer.base import CALLER, Copies, CopyFault, CopyRefused, Fences
 from kvtier.transfer.null import Lanes
@@ -99,9 +99,7 @@ class CpuEngine:
     def wait(self, lane: int, fences: Fences) -> None:
         """Order what comes next on a lane after these fences; CALLER runs lanes until they pass."""
         if lane != CALLER:
-            blocked = self._blocked.setdefault(lane, {})
-            for other, number in fences.items():
-                blocked[other] = max(number, blocked.get(other, 0))
+            merge_fences(self._blocked.setdefault(lane, {}), fences)
             return
         while any(not self.is_done(fence) for fence in fences.items()):
             assert self.pump(), f"waiting for {dict(fences)} that nothing will pass"
@@ -192,8 +190,7 @@ class CpuEngine:
     ) -> Fence:
         fence = self._lanes.next(lane)
         needed = self._blocked.pop(lane, {})
-        for other, number in waits.items():
-            needed[other] = max(number, needed.get(other, 0))
+        merge_fences(needed, waits)
         needed.pop(lane, None)
         job = Job(fence, tuple(needed.items()), run, uses, name)
         self._queues.setdefault(lane, deque()).append(job)
