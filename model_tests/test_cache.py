@@ -29,7 +29,7 @@ from kvtier.journal import ObserverWarning
 from kvtier.queues import Queues
 from kvtier.submissions import Submissions
 from kvtier.tiers import HostPool
-from kvtier_spec import Batch, Record
+from kvtier_spec import Batch, Chain, Record, Tier
 
 
 def cache(gpu: int = 4, host: int = 8, policy: str = "shadow_first") -> Cache:
@@ -343,7 +343,7 @@ def test_stats_are_sums_over_the_journal(policy: str) -> None:
     down, up = stats.copied[("gpu", "host")], stats.copied.get(("host", "gpu"), 0)
     assert down * 8 == of.engine.copied()[0, 1]
     assert up * 8 == of.engine.copied()[1, 0]
-    assert (stats.saved == 0) or policy != "exclusive"
+    assert (stats.saved["gpu"] == 0) or policy != "exclusive"
 
 
 def test_a_null_cache_has_no_memory_and_says_so() -> None:
@@ -359,7 +359,19 @@ def test_a_null_cache_has_no_memory_and_says_so() -> None:
         ({"slots": {"gpu": 0, "host": 1}}, "give 1 to"),
         ({"slots": {"gpu": 1, "disk": 1}}, "give each a number"),
         ({"slots": {"gpu": 1, "host": 1}, "policy": "magic"}, "no policy 'magic'"),
-        ({"slots": {"gpu": 1, "host": 1}, "groups": (Group(), Group("b"))}, "exactly one"),
+        ({"slots": {"gpu": 1, "host": 1}, "groups": ()}, "at least one"),
+        ({"slots": {"gpu": 1, "host": 1}, "groups": (Group(), Group())}, "another name"),
+        ({"slots": {"gpu": 1, "host": {"a": 1}}, "groups": (Group("b"),)}, "give each a number"),
+        ({"slots": {"gpu": 1, "host": 1}, "cold_policy": "magic"}, "no cold_policy 'magic'"),
+        ({"slots": {"gpu": 1, "host": 1}, "demote": "never"}, "no demote 'never'"),
+        ({"slots": {"gpu": 1, "host": 1}, "clean_low": 0.9}, "the low one first"),
+        (
+            {
+                "slots": {"gpu": 1, "host": 1, "cxl": 1},
+                "chain": Chain(Tier("gpu", writable=True), Tier("host"), Tier("cxl")),
+            },
+            "'cxl' cannot fail",
+        ),
     ],
 )
 def test_a_bad_configuration_is_refused_where_it_is_written(

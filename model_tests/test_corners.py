@@ -214,7 +214,7 @@ def test_a_stopped_cache_lets_its_sequences_go() -> None:
     """Release paths do not fail; each error is fresh."""
     of = cache()
     sequence = run(of, "a")
-    of._stop.failure = CacheFailed("a test", ("event",))  # noqa: SLF001
+    of._operations.stop.failure = CacheFailed("a test", ("event",))  # noqa: SLF001
 
     with pytest.raises(CacheFailed) as one:
         of.sequence()
@@ -280,7 +280,7 @@ def test_a_table_of_a_stopped_cache_is_refused() -> None:
     of = cache()
     sequence = run(of, "a")
     table = sequence.table()
-    of._stop.failure = CacheFailed("a test")  # noqa: SLF001
+    of._operations.stop.failure = CacheFailed("a test")  # noqa: SLF001
 
     with pytest.raises(CacheFailed):
         table.check()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvtier.bench.inclusion import FREE, Differs, compare
-from kvtier.replay import Replay, Sizes
+from kvtier.replay import Modes, Replay, Sizes
 from kvtier.trace import Request, extract, load
 from kvtier_spec import Batch, Kind
 
@@ -22,7 +22,7 @@ TURNS = st.lists(
     max_size=60,
 )
 SIZES = st.builds(
-    lambda window, gpu, host: Sizes(window=window, gpu=gpu, host=host),
+    lambda window, gpu, host: Sizes(window=window, slots={"gpu": gpu, "host": host}),
     st.integers(1, 4),
     st.integers(8, 24),
     st.integers(0, 40),
@@ -83,14 +83,16 @@ class Watched:
 
 def watched(turns: list[Turn], sizes: Sizes, mode: str) -> Watched:
     """Build a replay on the null engine, watched and audited."""
-    return Watched(Replay(requests_of(turns), sizes, mode, moves_bytes=False, audit=True))
+    return Watched(
+        Replay(requests_of(turns), sizes, Modes(policy=mode), moves_bytes=False, audit=True)
+    )
 
 
 @given(TURNS, SIZES, st.sampled_from(["shadow_first", "shadow_first_hottest"]))
 def test_t1_inclusion_can_be_free(turns: list[Turn], sizes: Sizes, mode: str) -> None:
     """Under shadow_first the primaries are, at every request, where exclusive tiers have them."""
-    exclusive = Replay(requests_of(turns), sizes, "exclusive", moves_bytes=False)
-    inclusive = Replay(requests_of(turns), sizes, mode, moves_bytes=False, audit=True)
+    exclusive = Replay(requests_of(turns), sizes, Modes(policy="exclusive"), moves_bytes=False)
+    inclusive = Replay(requests_of(turns), sizes, Modes(policy=mode), moves_bytes=False, audit=True)
 
     for request in exclusive.requests:
         exclusive.request(request)
@@ -115,7 +117,7 @@ def test_f2_shadow_first_is_exclusive_but_for_copies(turns: list[Turn], sizes: S
 @given(TURNS, SIZES, st.integers(0, 40))
 def test_f1_the_gpu_does_not_depend_on_the_host(turns: list[Turn], sizes: Sizes, host: int) -> None:
     """What is on the gpu, and what leaves it, is the same for every host policy and size."""
-    other = Sizes(window=sizes.window, gpu=sizes.gpu, host=host)
+    other = Sizes(window=sizes.window, slots={"gpu": sizes.gpu, "host": host})
     runs = [watched(turns, sizes, "exclusive"), watched(turns, other, "page_first")]
 
     counts = [run.replay.run() for run in runs]
@@ -130,7 +132,10 @@ def test_f3_exclusive_tiers_hit_what_one_lru_list_hits(
 ) -> None:
     """With one request running, exclusive tiers are one LRU list, cut by private and held pages."""
     replay = Replay(
-        requests_of(turns), Sizes(window=1, gpu=gpu, host=host), "exclusive", moves_bytes=False
+        requests_of(turns),
+        Sizes(window=1, slots={"gpu": gpu, "host": host}),
+        Modes(policy="exclusive"),
+        moves_bytes=False,
     )
     lru: OrderedDict[int, None] = OrderedDict()
     expected = 0
@@ -170,10 +175,16 @@ def test_f4_every_page_that_came_up_goes_down(turns: list[Turn], sizes: Sizes, m
     assert came == counts.d2h_pages + counts.saved_pages + dropped + left
 
 
+REAL = Sizes(window=3, slots={"gpu": 300, "host": 400})
+"""Sizes for a real trace."""
+
+
 @pytest.mark.parametrize("mode", FREE)
 def test_t1_on_a_real_trace(mode: str) -> None:
     """The same hits and places after each of 200 requests of coding agents."""
-    done = compare(load(extract(), limit=200), Sizes(window=3, gpu=300, host=400), mode)
+    done = compare(
+        load(extract(), limit=200), Sizes(window=3, slots={"gpu": 300, "host": 400}), mode
+    )
 
     assert done.requests == 200
     assert done.places > 10_000
@@ -182,4 +193,8 @@ def test_t1_on_a_real_trace(mode: str) -> None:
 def test_t1_needs_its_conditions() -> None:
     """The comparison can fail: `page_first` gives up real pages, and is told apart."""
     with pytest.raises(Differs, match="request"):
-        compare(load(extract(), limit=200), Sizes(window=3, gpu=300, host=400), "page_first")
+        compare(
+            load(extract(), limit=200),
+            Sizes(window=3, slots={"gpu": 300, "host": 400}),
+            "page_first",
+        )

@@ -1,78 +1,85 @@
-"""The planner against brute force: refused exactly when no plan exists, in small worlds."""
+"""The planner against brute force in small worlds: what is available, and the three answers."""
 
 from __future__ import annotations
 
 import random
-from itertools import combinations, product
+from itertools import product
 
 import pytest
 
-from kvtier import planner
-from kvtier.pages import Page
-from kvtier.planner import GPU, HOST, GroupDemand, Plan, Short
+from kvtier import Busy, Granted, OutOfSlots, planner
+from kvtier.planner import GroupDemand, Plan, Short
 from kvtier.policy import POLICIES
-from model_tests.driver import Driver, populate
-from model_tests.universe import PROMPTS, Setup
+from model_tests import brute
+from model_tests.driver import Driver
+from model_tests.populate import populate
+from model_tests.universe import MAX_SEQUENCES, PROMPTS, Setup, drawn_names
 
-STEPS = 60
-
-
-def brute_force(driver: Driver, new: int) -> bool:
-    """Try every way to make room for `new` pages: who leaves the gpu, and how each of them does."""
-    store = driver.cache._store  # noqa: SLF001
-    short = new - store.pools[GPU][0].free
-    pages = list(store.pages[0].values())
-    movable = [p for p in pages if p.slots[GPU] is not None and not p.pins]
-    if short <= 0:
-        return True
-    return any(
-        _works(store.pools[HOST][0].free, pages, victims, ways)
-        for victims in combinations(movable, short)
-        for ways in product(("drop", "rebind", "copy"), repeat=short)
-    )
+STEPS = 40
 
 
-def _works(free: int, pages: list[Page], victims: tuple[Page, ...], ways: tuple[str, ...]) -> bool:
-    """Say whether these victims can leave in these ways, the host giving up all that it may."""
-    stays: set[Page] = set()
-    copies = 0
-    for page, way in zip(victims, ways, strict=True):
-        if way == "drop" and page.holds:
-            return False
-        if way == "rebind" and page.slots[HOST] is None:
-            return False
-        stays |= {page} if way == "rebind" else set()
-        copies += way == "copy"
-    given_up = [
-        page
-        for page in pages
-        if page.slots[HOST] is not None
-        and page not in stays
-        and (page.slots[GPU] is not None or not page.holds)
-    ]
-    return copies <= free + len(given_up)
-
-
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-@pytest.mark.parametrize("seed", range(6))
-def test_a_demand_is_refused_exactly_when_no_plan_exists(policy: str, seed: int) -> None:
-    """I7 and I11: granted whenever brute force finds a way, and `available` is the most."""
-    draw = random.Random(seed)
-    driver = Driver(Setup(policy, draw.randint(2, 5), draw.randint(0, 4)))
-    for _ in range(draw.randint(0, 5)):
+def drawn(draw: random.Random, policy: str, tiers: int, engine: str) -> Driver:
+    """Make a cache of small tiers that has run some prompts."""
+    colder = tuple(draw.choice([0, 1, 2, 4]) for _ in range(tiers - 2))
+    demote = draw.choice(["ahead", "on_demand"])
+    setup = Setup(policy, draw.randint(2, 4), draw.randint(0, 3), engine, colder, "page_first")
+    driver = Driver(Setup(**{**vars(setup), "demote": demote}))
+    for _ in range(draw.randint(0, 6)):
         populate(driver, draw.randrange(len(PROMPTS)), draw.choice(["close", "suspend"]))
-    for _ in range(STEPS):
-        calls = driver.calls()
-        driver.do(draw.choice(calls[draw.choice(sorted(calls))]))
-        store, most = driver.cache._store, 0  # noqa: SLF001
-        for new in range(driver.setup.gpu + 1):
-            answer = planner.plan(store, [GroupDemand(new=new)])
-            possible = brute_force(driver, new)
-            assert isinstance(answer, Plan) == possible, f"{new} new pages: {answer}"
-            most = new if possible else most
-            if isinstance(answer, Short):
-                assert answer.available == answer.later == most
-        assert driver.cache.available("gpu") == most
+    return driver
+
+
+@pytest.mark.parametrize("tiers", [2, 3, 4])
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_the_three_answers_are_those_of_brute_force(policy: str, tiers: int) -> None:
+    """I7, I11: granted if a plan exists now, busy if one will exist, refused if none can."""
+    for seed, engine in product(range(4), ("null", "late")):
+        draw = random.Random(f"{seed} {tiers}")
+        driver = drawn(draw, policy, tiers, engine)
+        for _ in range(STEPS):
+            calls = driver.calls()
+            driver.do(draw.choice(calls[draw.choice(drawn_names(calls))]))
+            driver.settle()
+            judge(driver)
+            if len(driver.users) < MAX_SEQUENCES:
+                ask(driver, draw.randint(0, driver.counts["gpu"]))
+
+
+def judge(driver: Driver) -> None:
+    """Hold what the planner says of every number of new pages against brute force."""
+    ledger, most = driver.ledger, 0
+    world = brute.small(ledger)
+    for new in range(driver.counts["gpu"] + 1):
+        answer = planner.plan(ledger, [GroupDemand(new=new)])
+        now = brute.granted(world, new)
+        assert isinstance(answer, Plan) == now, f"{new} new pages: {answer} in {world}"
+        most = new if now else most
+        if isinstance(answer, Short):
+            will = brute.later(world, ledger, new)
+            assert (answer.later >= new) == will, f"{new} new pages later: {answer} in {world}"
+            assert answer.available == most
+    assert driver.cache.available("gpu") == most
+    for tier, name in enumerate(driver.counts):
+        if tier:
+            assert driver.cache.available(name) == brute.spare(world, tier), name
+
+
+def ask(driver: Driver, new: int) -> None:
+    """Ask for new pages in earnest: the answer, too, is that of brute force."""
+    world = brute.small(driver.ledger)
+    now = brute.granted(world, new)
+    will = now or brute.later(world, driver.ledger, new)
+    sequence = driver.cache.sequence()
+    answer = sequence.resume(new=new, stream="asked")
+    sequence.close()
+    if now and driver.setup.demote == "ahead":
+        assert isinstance(answer, Granted), f"{answer} although a plan exists in {world}"
+    elif will and not all(map(driver.cache._store.flights.takes, range(2, len(driver.counts)))):  # noqa: SLF001
+        assert isinstance(answer, Granted | Busy | OutOfSlots)  # a tier that fails is left alone
+    elif will:
+        assert isinstance(answer, Granted | Busy if now else Busy), answer
+    else:
+        assert isinstance(answer, OutOfSlots), f"{answer} although nothing can help in {world}"
 
 
 def test_planning_moves_no_counter() -> None:
@@ -83,6 +90,6 @@ def test_planning_moves_no_counter() -> None:
     before = driver.fingerprint()
 
     for new in range(6):
-        planner.plan(driver.cache._store, [GroupDemand(new=new)])  # noqa: SLF001
+        planner.plan(driver.ledger, [GroupDemand(new=new)])
 
     assert driver.fingerprint() == before

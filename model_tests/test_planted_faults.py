@@ -6,7 +6,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from model_tests.faults import FAULTS, Fault, evicts_real_pages_before_shadows, planted
+from model_tests.faults import (
+    FAULTS,
+    OF_GROUPS,
+    ON_DISK,
+    Fault,
+    evicts_real_pages_before_shadows,
+    goes_on_before_its_pages_have_landed,
+    planted,
+    tells_nobody_of_a_loss,
+)
 from model_tests.test_machine import CacheMachine
 
 HUNT = settings(
@@ -25,12 +34,24 @@ OF_ONE_POLICY: dict[Fault, tuple[str, ...]] = {
 }
 """A fault of one policy's file is hunted under that policy."""
 
+OF_LATE_COPIES: dict[Fault, tuple[str, ...]] = {
+    goes_on_before_its_pages_have_landed: ("late",),
+    tells_nobody_of_a_loss: ("late",),
+}
+"""A fault that only copies can show which are late is hunted where they are."""
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+
+@pytest.mark.parametrize("fault", [*FAULTS, *ON_DISK, *OF_GROUPS], ids=lambda f: f.__name__)
 def test_each_planted_fault_is_found(fault: Fault) -> None:
     """The machine fails on a runtime with this fault."""
     policies = OF_ONE_POLICY.get(fault, CacheMachine.policies)
-    hunt = seed(1)(type(fault.__name__, (CacheMachine,), {"policies": policies}))
+    scope: dict[str, object] = {"policies": policies}
+    if fault in ON_DISK:
+        engines = OF_LATE_COPIES.get(fault, ("cpu", "late"))
+        scope |= {"engines": engines, "least_colder": 1, "few_groups": True}
+    elif fault not in OF_GROUPS:
+        scope |= {"colder": 0}
+    hunt = seed(1)(type(fault.__name__, (CacheMachine,), scope))
 
     with planted(fault), pytest.raises(Exception) as found:  # noqa: PT011 - whatever sees it first
         run_state_machine_as_test(hunt, settings=HUNT)

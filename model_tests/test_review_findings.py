@@ -10,7 +10,7 @@ import pytest
 
 from kvtier import Cache, CopyFailed, planner
 from kvtier.errors import KvtierError
-from kvtier.planner import HOST
+from kvtier.pages import HOST
 from kvtier.policy import PageFirst, ShadowFirst
 from kvtier.store import Store
 from kvtier_spec import GPU_HOST_DISK, Checker, Kind, Record, Snapshot
@@ -42,7 +42,7 @@ def _releases_rebound(self: Store, group: int, plan: planner.GroupPlan) -> None:
     try:
         _OFFLOAD(self, group, plan)
     except CopyFailed:
-        self._give(plan.rebind, HOST)
+        self.ledger.give([page for page in plan.batch if page not in plan.offload], HOST)
         raise
 
 
@@ -113,7 +113,10 @@ FINDINGS: list[tuple[Callable[[], None], tuple[Any, str, Any] | None]] = [
     (the_error_path_leaves_rebound_pages_alone, (Store, "_offload", _releases_rebound)),
     (a_page_promoted_from_disk_is_no_shadow, None),
     (shadows_go_before_real_pages, (ShadowFirst, "give_up", PageFirst.give_up)),
-    (shadows_are_room_but_not_free_slots, (planner, "spare", lambda v, g: v.pools[HOST][g].free)),
+    (
+        shadows_are_room_but_not_free_slots,
+        (planner, "spare", lambda view, tier, group, *_: view.pools[tier][group].free),
+    ),
 ]
 """The scenario, and the faulty behaviour that must make it fail (None: it compares both itself)."""
 

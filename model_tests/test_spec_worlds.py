@@ -20,10 +20,10 @@ from kvtier_spec.lifecycle import Users
 from kvtier_spec.world import Bounds, Illegal, Spec, events, start, step
 
 COUNTS = [
-    (GPU_HOST, 2, 2, 839, 7_356),
-    (GPU_HOST_DISK, 2, 2, 17_679, 208_519),
-    (GPU_HOST_DISK_REMOTE, 2, 2, 380_224, 5_699_328),
-    (GPU_HOST_DISK, 3, 2, 54_049, 718_508),
+    (GPU_HOST, 2, 2, 1_846, 18_341),
+    (GPU_HOST_DISK, 2, 2, 45_026, 588_003),
+    (GPU_HOST_DISK_REMOTE, 2, 2, 1_088_429, 17_771_667),
+    (GPU_HOST_DISK, 3, 2, 188_401, 2_820_114),
 ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kvtier import NullEngine
-from kvtier.replay import Replay, Sizes
+from kvtier.replay import Modes, Replay, Sizes
 from kvtier.trace import extract, load
 from kvtier_spec import GPU_HOST, GPU_HOST_DISK, Batch, Checker, Kind, Record, TraceError
 
@@ -154,11 +154,11 @@ def test_a_quarantined_slot_is_nobodys() -> None:
 def test_a_real_replays_journal_is_legal_and_loses_no_line_unnoticed() -> None:
     """The journal of the main job passes; with any tenth batch missing it does not."""
     batches: list[Batch] = []
-    sizes = Sizes(window=3, gpu=260, host=200)
-    run = Replay(load(extract(), limit=40), sizes, "shadow_first", moves_bytes=False)
+    sizes = Sizes(window=3, slots={"gpu": 260, "host": 200})
+    run = Replay(load(extract(), limit=40), sizes, Modes(policy="shadow_first"), moves_bytes=False)
     run.cache.subscribe(batches.append)
     run.run()
-    slots = [(sizes.gpu, sizes.host)]
+    slots = [(260, 200)]
 
     whole = Checker(GPU_HOST, slots)
     for batch in batches:
@@ -179,3 +179,29 @@ def _noticed(slots: list[tuple[int, int]], batches: list[Batch]) -> bool:
     except TraceError:
         return True
     return bool(partial.quiescent())
+
+
+def test_a_forgotten_page_is_found_no_more_and_its_key_is_free() -> None:
+    """After a reset the key may be committed anew; a late commit takes no key."""
+    follows = Checker(GPU_HOST, [(3, 1)])
+    follows.feed([Record(Kind.OPEN, [1, 2, 3], [0, 1, 2])])
+    follows.feed([Record(Kind.COMMIT, [1], keys=["k"], fence=(3, 1))])
+    follows.feed([Record(Kind.FORGET, [1])])
+
+    follows.feed([Record(Kind.COMMIT, [2], keys=["k"], fence=(3, 1), is_late=True)])
+    follows.feed([Record(Kind.COMMIT, [3], keys=["k"], fence=(3, 1))])
+
+    assert follows.state_names() == {1: "forgotten@gpu", 2: "forgotten@gpu", 3: "gpu"}
+    with pytest.raises(TraceError, match="committed"):
+        follows.feed([Record(Kind.FORGET, [1])])
+
+
+def test_a_pool_grows_at_its_end_and_nowhere_else() -> None:
+    """Slots that were not there come one after the other; one that is there has retired before."""
+    follows = Checker(GPU_HOST, [(1, 1)])
+    follows.feed([Record(Kind.GROW, slots=[1, 2], target=0), Record(Kind.OPEN, [1], [2])])
+
+    for slot in (1, 4):
+        with pytest.raises(TraceError, match="slot retiring"):
+            follows.feed([Record(Kind.GROW, slots=[slot], target=0)])
+    follows.feed([Record(Kind.RETIRE, slots=[1], target=0), Record(Kind.GROW, slots=[1], target=0)])

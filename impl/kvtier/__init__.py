@@ -12,8 +12,10 @@ from kvtier.errors import (
     ConfigError,
     CopyFailed,
     KvtierError,
+    PageLost,
     SpecViolation,
     StaleHandle,
+    TierFailed,
     WrongState,
 )
 from kvtier.keys import Scope, block_keys
@@ -21,6 +23,7 @@ from kvtier.outcomes import Busy, Granted, Holder, Outcome, OutOfSlots
 from kvtier.sequence import Sequence, SlotTable
 from kvtier.stats import Stats
 from kvtier.transfer import CpuEngine, NullEngine
+from kvtier_spec import SequenceState
 
 __all__ = [
     "BadRequest",
@@ -40,12 +43,15 @@ __all__ = [
     "NullEngine",
     "OutOfSlots",
     "Outcome",
+    "PageLost",
     "Scope",
     "Sequence",
+    "SequenceState",
     "SlotTable",
     "SpecViolation",
     "StaleHandle",
     "Stats",
+    "TierFailed",
     "WrongState",
     "block_keys",
 ]

@@ -1,4 +1,4 @@
-"""The cache: keys, prefixes, and who uses which page; the public face of kvtier.
+"""The cache: the public face of kvtier.
 
     >>> from kvtier import Cache, Config
     >>> cache = Cache(Config(slots={"gpu": 4, "host": 8}))
@@ -16,53 +16,55 @@ copy leaves a legal state (`CopyFailed`). An error inside a commit, Ctrl-C among
 cache: it says so from then on, with its last events, instead of going on from a broken state.
 
 A cache is used by one thread. Streams order its users on the device; only waits of the
-caller itself (`stream=None`, `wait`, `close`) block.
+caller itself (`stream=None`, `wait`, `resize`, `close`) block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from collections.abc import Sequence as Seq
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kvtier import doors, planner, report
 from kvtier.config import Config
-from kvtier.errors import BadRequest, CacheClosed, WrongState
+from kvtier.demands import Demands
+from kvtier.errors import BadRequest
 from kvtier.failstop import FailStop
 from kvtier.journal import Journal, Subscriber
-from kvtier.memories import check_memories, host_memories
-from kvtier.outcomes import Busy, Granted, Outcome, OutOfSlots
-from kvtier.pages import Page
-from kvtier.planner import GPU, GroupDemand, Short
-from kvtier.policy import POLICIES
-from kvtier.sequence import Sequence, Track
+from kvtier.ledger import Ledger
+from kvtier.memories import Factory, check_memories, invalidate, make_memories
+from kvtier.operations import Operations
+from kvtier.outcomes import Outcome
+from kvtier.pages import GPU, HOST
+from kvtier.policy import COLD_POLICIES, POLICIES
+from kvtier.resizing import Resizing
+from kvtier.sequence import Sequence
 from kvtier.slots import SlotPool
 from kvtier.stats import Counters, Stats
 from kvtier.store import Store
 from kvtier.tiers import Memory
 from kvtier.transfer import CALLER, CpuEngine, Engine
-from kvtier_spec import ChainError, Checker, Phase, SequenceState, Snapshot
+from kvtier.upkeep import Upkeep
+from kvtier.users import Users
+from kvtier_spec import Checker, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one sequence asks of a step: to be active, with `new` more open pages."""
+    """What one sequence asks of a step: to be active, with `new` more open pages of each group."""
 
     sequence: Sequence
     new: int = 0
 
 
 class Cache:
-    """Pages on gpu and host, found by key, used through sequences.
+    """Pages on a chain of tiers, found by key, used through sequences.
 
-    `memories` gives the memory of each tier, a list with one entry a group (by default numpy arrays
-    for both, one standing for the gpu), for the cpu engine to copy between, at once. An `engine` of
-    your own brings its memories along; a `NullEngine` has none.
+    Memory: by default numpy arrays (one stands for the gpu) and, for a tier `disk`, a temporary
+    file; `tiers` gives the class of a tier by name, called with (slots, page_bytes) for each group;
+    `memories` gives all of them, by tier and group. The cpu engine copies between them. An `engine`
+    of your own brings its memories along; a `NullEngine` has none.
     """
 
     def __init__(
@@ -71,25 +73,26 @@ class Cache:
         *,
         engine: Engine | None = None,
         memories: Seq[Seq[Memory]] | None = None,
+        tiers: Mapping[str, Factory] | None = None,
     ) -> None:
         self.config = config
-        counts = [config.slots[tier.name] for tier in config.chain.tiers]
+        if tiers is not None and (engine is not None or memories is not None):
+            raise BadRequest("give tiers, or memories, or an engine that has them")
         if engine is None:
-            engine = CpuEngine(host_memories(config) if memories is None else memories)
+            engine = CpuEngine(make_memories(config, tiers or {}) if memories is None else memories)
         check_memories(config, engine.memories, memories)
         self.engine = engine
         self._journal = Journal()
         self._counters = Counters(config.chain)
         self._journal.subscribe(self._counters)
-        pools = [[SlotPool(count) for _ in config.groups] for count in counts]
-        self._store = Store(pools, POLICIES[config.policy](), engine, self._journal)
-        self._checker = Checker(config.chain, [counts for _ in config.groups])
+        self._store = _store(config, engine, self._journal)
+        demands = Demands(config, self._store, Users(config, self._store))
+        upkeep, stop = Upkeep(demands), FailStop(self._journal)
+        self._operations = Operations(engine, self._journal, demands, upkeep, stop)
+        counts = [config.slots_of(tier.name) for tier in config.chain.tiers]
+        self._checker = Checker(config.chain, list(zip(*counts, strict=True)))
         if config.audit:
             self._journal.auditor = self._checker.feed
-        self._sequences: dict[int, Sequence] = {}
-        self._next_sequence = 0
-        self._closed = False
-        self._stop = FailStop(self._journal)
 
     def __enter__(self) -> Self:
         return self
@@ -103,157 +106,105 @@ class Cache:
         """Look up a prompt: hold every page of it that any tier has; nothing is reordered.
 
         `keys` name the full blocks of the prompt, in order. `hits` of the sequence counts, by tier,
-        the longest prefix that was found; pages behind the first miss are held too, until the
+        the longest prefix that every group can use; pages behind it are held too, until the
         sequence commits their keys or closes. O(keys).
         """
-        self._enter()
-        found = Sequence(self, self._next_sequence, doors.keys(keys), len(self.config.groups))
-        self._next_sequence += 1
-        names = [tier.name for tier in self.config.chain.tiers]
-        found.hits = dict.fromkeys(names, 0)
-        with self._commit():
-            for track, index in zip(found.tracks, self._store.found, strict=True):
-                self._store.hold(track.find(found.prompt, index))
-            for page in found.tracks[0].pages:
-                found.hits[names[page.primary]] += 1
-            found.committed = len(found.tracks[0].pages)
-            self._sequences[found.id] = found
-        return found
+        self._operations.enter()
+        return self._operations.look_up(doors.keys(keys))
 
     def step(self, demands: Iterable[Demand], *, stream: Hashable | None = None) -> Outcome:
         """Meet the demands of many sequences with one plan, all or nothing.
 
         Suspended sequences are resumed, active ones get their new pages appended. From here on all
-        of them are used on `stream`; it is ordered after what an active one did on another.
+        of them are used on `stream`; it is ordered after what an active one did on another. Those
+        with pages on a fallible tier are begun first, and the step is `Busy` until they are there;
+        if it is refused after that, because others took the room, they are `resuming` still.
         """
-        return self.demand([(demand.sequence, demand.new) for demand in demands], stream)
-
-    def demand(self, asked: Seq[tuple[Sequence, int]], stream: Hashable | None) -> Outcome:
-        """Meet demands; `Sequence.resume`, `Sequence.append` and `step` all come here."""
-        self._enter()
-        lane = doors.lane(self.engine, stream)
-        wishes = [self._wish(sequence, new) for sequence, new in asked]
-        if len({sequence.id for sequence, _ in wishes}) < len(wishes):
-            raise BadRequest("a sequence is asked for twice in one step; add its demands up")
-        plan = planner.plan(self._store, self._demand_of(wishes))
-        if isinstance(plan, Short):
-            self._journal.deliver()
-            return self._refusal(plan)
-        with self._commit():
-            opened = self._store.run(plan, lane)
-            for sequence, new in wishes:
-                self._activate(sequence, new, opened, stream)
-        return Granted(plan.recalled, plan.evicted)
-
-    def _wish(self, sequence: Sequence, new: int) -> tuple[Sequence, int]:
-        """Check one sequence's part of a demand."""
-        if not sequence.is_of(self):
-            raise BadRequest(f"{sequence} is not of this cache")
-        if sequence.state not in (SequenceState.SUSPENDED, SequenceState.ACTIVE):
-            raise WrongState(f"{sequence} cannot take pages; make a new one with Cache.sequence()")
-        return sequence, doors.count(new, "the number of new pages")
-
-    def _demand_of(self, wishes: Seq[tuple[Sequence, int]]) -> list[GroupDemand]:
-        demand = [GroupDemand() for _ in self.config.groups]
-        for sequence, new in wishes:
-            for group, part in enumerate(demand):
-                if sequence.state is SequenceState.SUSPENDED:
-                    part.pages += sequence.tracks[group].pages
-                part.new += new
-        return demand
-
-    def commit(self, sequence: Sequence, keys: list[Hashable], stream: Hashable | None) -> None:
-        """Commit the next open pages of a sequence (`Sequence.commit` has checked them)."""
-        self._enter()
-        fence = self.engine.record(doors.lane(self.engine, stream))
-        first = sequence.committed
-        with self._commit():
-            for track in sequence.tracks:
-                pages = track.pages[first : first + len(keys)]
-                kept = self._store.commit(pages, keys, fence)
-                track.pages[first : first + len(keys)] = kept
-                taken, freed = track.settle(first, kept)
-                self._store.hold(taken)
-                self._store.unhold(freed)
-            sequence.committed += len(keys)
-
-    def trim(self, sequence: Sequence, count: int) -> None:
-        """Drop the last open pages of a sequence (`Sequence.trim` has checked the count)."""
-        self._enter()
-        with self._commit():
-            sequence.epoch += 1
-            for track in sequence.tracks:
-                gone = track.pages[len(track.pages) - count :]
-                self._note_use(gone, sequence.stream)
-                del track.pages[len(track.pages) - count :]
-                self._store.drop(gone)
-
-    def suspend(self, sequence: Sequence, stream: Hashable | None) -> None:
-        """Unpin and hold the pages of a sequence (`Sequence.suspend` has checked it)."""
-        self._enter()
-        doors.lane(self.engine, stream)
-        with self._commit():
-            sequence.epoch += 1
-            for track in sequence.tracks:
-                self._note_use(track.pages, stream)
-                twins = [page for page in track.pages if page.phase is Phase.TWIN]
-                kept = [page for page in track.pages if page.phase is not Phase.TWIN]
-                for position, mate in track.mates.items():
-                    track.pages[position] = mate
-                used = track.pages[::-1] if twins else ()
-                self._store.rest(kept[::-1], hold=True, gone=twins, used=used)
-                track.mates.clear()
-            sequence.state = SequenceState.SUSPENDED
-
-    def end(self, sequence: Sequence, stream: Hashable | None) -> None:
-        """Close a sequence: private pages are dropped, all others given up, prompt tail coldest."""
-        if self._stop.failure is not None or self._closed:
-            sequence.epoch += 1
-            sequence.state = SequenceState.CLOSED  # its pages went with the cache
-            return
-        self._enter()
-        doors.lane(self.engine, stream)
-        with self._commit():
-            sequence.epoch += 1
-            for group, track in enumerate(sequence.tracks):
-                self._give_up(sequence, group, track, stream)
-                track.pages, track.spare, track.mates = [], {}, {}
-            sequence.committed = 0
-            sequence.state = SequenceState.CLOSED
-            del self._sequences[sequence.id]
-
-    def _give_up(
-        self, sequence: Sequence, group: int, track: Track, stream: Hashable | None
-    ) -> None:
-        shared, private = sequence.shared(group)[::-1], sequence.private(group)
-        freed = [*track.spare.values(), *track.mates.values()]
-        if sequence.state is not SequenceState.ACTIVE:
-            self._store.unhold([*shared, *freed])
-            self._store.drop(private)
-            return
-        self._note_use(track.pages, stream)
-        used = [track.mates.get(at, page) for at, page in enumerate(track.pages)][::-1]
-        self._store.rest(
-            shared, hold=False, gone=private, freed=freed, used=used if track.mates else ()
-        )
+        asked = list(demands)
+        if wrong := [one for one in asked if not isinstance(one, Demand)]:
+            raise BadRequest(f"a step takes Demand(sequence, new), not {wrong[0]!r}")
+        pairs = [(demand.sequence, demand.new) for demand in asked]
+        return self._operations.demand(pairs, stream)
 
     # ------------------------------------------------------------------------- the cache itself
 
     def poll(self) -> None:
-        """Take notice of what has ended: quarantined slots whose jobs are done come back."""
-        self._enter()
+        """Take notice of what has ended: flights that landed or failed, slots out of quarantine."""
+        self._operations.enter()
         self._journal.deliver()
 
-    def wait(self, tickets: Iterable[int] = ()) -> None:
-        """Block until these tickets, of a `Busy`, have ended; those that have are let pass."""
-        self._enter()
-        asked, known = set(tickets), range(self._store.copies.tickets)
-        if unknown := asked - set(known):
-            raise BadRequest(f"tickets {sorted(unknown)} are not of this cache")
+    def wait(self, tickets: Iterable[int], *, timeout_s: float | None = None) -> bool:
+        """Block until these tickets, of a `Busy`, have ended; those that have are let pass.
+
+        With `timeout_s` wait for copies of fallible tiers no longer than that. Says whether all
+        have ended.
+        """
+        self._operations.check_alive()
+        asked, timeout_s = self._known(tickets), doors.seconds(timeout_s)
         for aside in self._store.copies.quarantined:
             if aside.ticket in asked:
                 self.engine.wait(CALLER, dict([aside.fence]))
+        are_over = self._store.flights.wait(asked, timeout_s)
         self.poll()
+        return are_over
+
+    def give_up(self, tickets: Iterable[int]) -> None:
+        """Stop waiting for flights that do not end; a deadline is the caller's business.
+
+        Their pages are as before, and sequences that waited for them are suspended. The slots that
+        the copies may still write stay in quarantine until these have ended after all.
+        """
+        self._operations.enter()
+        asked = self._known(tickets)
+        with self._operations.committing():
+            self._operations.upkeep.give_up(sorted(asked))
+
+    def _known(self, tickets: Iterable[int]) -> set[int]:
+        asked = doors.tickets(tickets)
+        known = range(self._store.copies.tickets)
+        if unknown := sorted(ticket for ticket in asked if ticket not in known):
+            raise BadRequest(f"tickets {unknown} are not of this cache")
+        return asked
+
+    def reset(self) -> None:
+        """Forget every key at once: from here on nothing is found that was committed before.
+
+        For new weights, or another tokenizer. Pages in use live until their users are done with
+        them, and what older sequences commit from now on nobody finds. Durable tiers can give
+        nothing back but what is in use; if one cannot promise that it raises TierFailed: the keys
+        are forgotten, and reset() may be repeated.
+        """
+        self._operations.enter()
+        with self._operations.committing():
+            self._operations.users.era += 1
+            self._store.forget_keys()
+        invalidate(self.config, self.engine.memories, self._store.ledger.pools)
+
+    def resize(self, tier: str, slots: int | Mapping[str, int]) -> Outcome:
+        """Have more or fewer slots on a tier, of every group or by name; all groups or none.
+
+        Pages in slots that go are moved down, or given up, as a demand would. A pinned page there
+        refuses it (`OutOfSlots`: so many pages asked to go, so many can; and whose the others are);
+        copies under way from or to the tier make it `Busy`. Blocks until
+        the device has finished. `memory(tier)` has another array afterwards; slots that stay keep
+        their numbers. Adopted memory cannot be resized. `config` stays as it was written.
+        """
+        self._operations.enter()
+        index = self._operations.tier(tier)
+        counts = doors.slots(slots, self.config, least=1 if index == GPU else 0)
+        change = Resizing(self._operations.demands, index, counts)
+        change.check()
+        try:
+            with self._journal.holding():  # nobody comes between the plan and its run
+                with self._operations.committing():
+                    answer = change.prepare()
+                if answer is None:
+                    change.grow()
+                    with self._operations.committing():
+                        answer = change.apply()
+        finally:
+            self._journal.deliver()
+        return answer
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` with each batch of the journal, once its operation is over.
@@ -263,137 +214,76 @@ class Cache:
         return self._journal.subscribe(subscriber)
 
     def stats(self) -> Stats:
-        """Say what the cache holds and has done."""
-        if self._stop.failure is None and not self._closed:
-            self.poll()
-        tiers = report.tiers(self._store, self.config.chain)
-        counters, failures = self._counters, self._journal.failures
+        """Count slots, pages, events and copies so far."""
+        self.poll()
+        counters = self._counters
         return Stats(
-            tiers=tiers,
+            tiers=report.tiers(self._store.ledger, self.config.chain),
             events=dict(counters.events),
             copied=counters.copied_by_name(),
-            saved=counters.saved,
+            saved=counters.saved_by_name(),
             reclaimed=counters.reclaimed,
-            sequences=len(self._sequences),
-            observer_failures=failures,
+            sequences=len(self._operations.users.sequences),
+            observer_failures=self._journal.failures,
         )
+
+    def flights(self) -> dict[int, tuple[str, str, int]]:
+        """Say what is under way to and from fallible tiers: ticket -> source, target, pages.
+
+        Nothing is polled: what has ended and was not noticed yet is among it.
+        """
+        names = [tier.name for tier in self.config.chain.tiers]
+        return {
+            ticket: (names[flight.source], names[flight.target], len(flight.pages))
+            for ticket, flight in self._store.ledger.flights.items()
+        }
 
     def available(self, tier: str, group: int = 0) -> int:
         """Say how many slots of a tier could be granted now (I7)."""
         self.poll()
-        return planner.available(self._store, self._tier(tier), group)
+        doors.group(self.config, group)
+        return planner.available(self._store.ledger, self._operations.tier(tier), group)
 
     def memory(self, tier: str, group: int = 0) -> Any:  # noqa: ANN401 - the pool the user gave
         """Give the memory of a tier: `array` of a `HostPool`, `tensor` of a `DevicePool`."""
         if self.engine.memories is None:
             raise BadRequest("this cache has no memories: its engine moves nothing")
-        return self.engine.memories[self._tier(tier)][group]
-
-    def _tier(self, name: str) -> int:
-        try:
-            return self.config.chain.index(name)
-        except ChainError as error:
-            raise BadRequest(str(error)) from error
-
-    def generations(self, group: int = 0) -> NDArray[np.int64]:
-        """Give the generation of each gpu slot; a view, it changes as slots are taken."""
-        return self._store.pools[GPU][group].generation
+        return self.engine.memories[self._operations.tier(tier)][doors.group(self.config, group)]
 
     def snapshot(self, group: int = 0) -> Snapshot:
         """Say what the runtime believes, in the spec's words, for the audit invariants."""
-        return report.snapshot(self._store, group)
+        return report.snapshot(self._store.ledger, doors.group(self.config, group))
 
     def primaries(self, group: int = 0) -> dict[Hashable, str]:
         """Say on which tier each findable page has its warmest replica, by key."""
         names = [tier.name for tier in self.config.chain.tiers]
-        return {key: names[page.primary] for key, page in self._store.found[group].items()}
+        found = self._store.ledger.found[doors.group(self.config, group)]
+        return {key: names[page.primary] for key, page in found.items()}
 
     def close(self) -> None:
         """Close all sequences, finish the copies and return the memory. Idempotent; blocks.
 
-        Subscribers are told at the very end, when the cache takes no calls any more.
+        Copies that were given up are not waited for. Subscribers are told at the very end, when the
+        cache takes no calls any more.
         """
-        if self._closed:
+        operations = self._operations
+        if operations.is_closed:
             return
         try:
             with self._journal.holding():
-                self._finish()
+                operations.finish()
         finally:
-            self._closed = True
-            self.engine.close()
-        self._journal.deliver()
-
-    def _finish(self) -> None:
-        """Close all sequences and let all copies end; a cache that has stopped does neither."""
-        if self._stop.failure is not None:
-            return
-        for sequence in list(self._sequences.values()):
-            sequence.close()
-        self.engine.synchronize()
-        self._enter()
-
-    # ---------------------------------------------------------------------------------- inside
-
-    def check_alive(self) -> None:
-        """Raise if the cache has stopped or was closed."""
-        self._stop.check()
-        if self._closed:
-            raise CacheClosed("this cache was closed; open a new one")
-
-    def _enter(self) -> None:
-        """Begin an operation: the cache is alive, and what has ended is known.
-
-        Observers are told of it when the operation is over: they may call the cache, and must not
-        change what the caller of this one has just looked at.
-        """
-        self.check_alive()
-        if self._store.copies.quarantined:
-            with self._stop.guard():
-                self._store.copies.poll()
-
-    @contextmanager
-    def _commit(self) -> Iterator[None]:
-        """Change state, then tell the observers."""
-        try:
-            with self._stop.guard():
-                yield
-        finally:
-            if self._stop.failure is None:
+            operations.is_closed = True
+            try:
+                self.engine.close()
+            finally:
                 self._journal.deliver()
 
-    def _activate(
-        self, sequence: Sequence, new: int, opened: list[list[Page]], stream: Hashable | None
-    ) -> None:
-        if sequence.state is SequenceState.ACTIVE and sequence.stream != stream:
-            self._change_stream(sequence, stream)
-        for track, fresh in zip(sequence.tracks, opened, strict=True):
-            track.pages += fresh[:new]
-            del fresh[:new]
-        sequence.state = SequenceState.ACTIVE
-        sequence.stream = stream
 
-    def _change_stream(self, sequence: Sequence, stream: Hashable | None) -> None:
-        """Hand the use on an active sequence's old stream on, and order the new one after it.
-
-        The slots know all that the new stream must wait for, recalls that the old one never used
-        among it.
-        """
-        for track in sequence.tracks:
-            self._note_use(track.pages, sequence.stream)
-            self._store.copies.order_user(track.pages, self.engine.lane(stream))
-
-    def _note_use(self, pages: Seq[Page], stream: Hashable | None) -> None:
-        if stream is not None:
-            self._store.copies.note_use(pages, self.engine.record(self.engine.lane(stream)))
-
-    def _refusal(self, short: Short) -> Outcome:
-        if short.later >= short.asked:
-            return Busy(tuple(aside.ticket for aside in self._store.copies.quarantined))
-        holders = (sequence.holder(short.group) for sequence in self._sequences.values())
-        return OutOfSlots(
-            self.config.chain.tiers[short.tier].name,
-            self.config.groups[short.group].name,
-            short.asked,
-            short.available,
-            tuple(holder for holder in holders if holder.pinned or holder.held),
-        )
+def _store(config: Config, engine: Engine, journal: Journal) -> Store:
+    pools = [
+        [SlotPool(count) for count in config.slots_of(tier.name)] for tier in config.chain.tiers
+    ]
+    warm = POLICIES[config.policy]()
+    cold = [COLD_POLICIES[config.cold_policy]() for _ in config.chain.tiers[HOST + 1 :]]
+    return Store(Ledger(config.chain, pools, [warm, warm, *cold], journal), engine)

@@ -27,6 +27,29 @@ class StaleHandle(KvtierError):
     """A handle to slots that have changed owners since: an error, not a wrong page."""
 
 
+class PageLost(KvtierError):
+    """A page that a sequence holds could not be read: it goes on with a shorter prefix.
+
+    `sequence` is the one, `blocks` how many it has left; compute the others anew. Told once; the
+    sequence is suspended.
+    """
+
+    def __init__(self, sequence: object, blocks: int) -> None:
+        super().__init__(
+            f"pages of {sequence} were lost: a tier could not read them, or read other bytes; "
+            f"{blocks} blocks are left: resume() again with as many new pages as are missing"
+        )
+        self.sequence, self.blocks = sequence, blocks
+
+
+class TierFailed(KvtierError):
+    """The memory of a tier raised where it must not; the cache goes on."""
+
+    def __init__(self, tier: str, what: str, reason: str) -> None:
+        super().__init__(f"tier {tier} could not {what}: {reason}; repeat it, or do without it")
+        self.tier, self.reason = tier, reason
+
+
 class CacheClosed(KvtierError):
     """The cache was closed; open a new one."""
 

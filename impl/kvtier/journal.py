@@ -94,8 +94,7 @@ class Journal:
 def line(record: Record) -> str:
     """Write one record as a line: event, tiers, pages, slots."""
     parts = [str(record.kind)]
-    if record.is_private:
-        parts.append("private")
+    parts += ["private"] if record.is_private else ["late"] if record.is_late else []
     if record.kind in ("copy", "start"):
         parts.append(f"{record.source}>{record.target}")
     elif record.kind in ("release", "lose", "retire", "quarantine", "readmit", "grow"):

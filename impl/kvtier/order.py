@@ -3,19 +3,24 @@
 Three things move a page: it is pushed to the hot end, it is removed, or it is *parked*: taken out
 for a while (held, with nowhere to go) and later put back exactly where it stood, because looking a
 page up must reorder nothing. Places are stamps of a clock; parked pages come back into a small
-sorted list that is merged at reading. Everything else is one ordered dictionary.
+sorted list that is merged at reading, and into the others when it grows to an eighth of them.
+Everything else is one ordered dictionary.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kvtier.pages import Page
+
+
+MANY = 256
+"""Returned pages that are kept apart at least before they are merged into the others."""
 
 
 class Order:
@@ -46,6 +51,11 @@ class Order:
         if not self._back:
             return reversed(self._main)
         return reversed(list(self._merged()))
+
+    @property
+    def parked(self) -> Collection[Page]:
+        """The pages that are taken out for a while."""
+        return self._parked.keys()
 
     def push(self, page: Page) -> None:
         """Put a new page at the hot end."""
@@ -82,11 +92,17 @@ class Order:
         """Put a parked page back where it stood."""
         stamp = self._returned[page] = self._parked.pop(page)
         insort(self._back, (stamp, page.id, page))
+        if len(self._back) > max(MANY, len(self._main) >> 3):
+            self._main = OrderedDict((page, stamp) for stamp, _, page in self._entries())
+            self._returned, self._back = {}, []
 
     def forget(self, page: Page) -> None:
         """Forget the place of a parked page that will not come back to it."""
         del self._parked[page]
 
     def _merged(self) -> Iterator[Page]:
+        return (page for _, _, page in self._entries())
+
+    def _entries(self) -> Iterator[tuple[int, int, Page]]:
         main = ((stamp, page.id, page) for page, stamp in self._main.items())
-        return (page for _, _, page in merge(main, list(self._back)))
+        return merge(main, self._back)

@@ -1,7 +1,9 @@
 """The three answers to a demand for slots: granted, busy, or out of slots.
 
 They are values, not exceptions: being refused is the ordinary life of a full cache. Only `Granted`
-is true, so `if not sequence.resume(new=4): ...` reads as it should. A refusal changed nothing.
+is true, so `if not sequence.resume(new=4): ...` reads as it should. `OutOfSlots` changed nothing.
+`Busy` may have taken the slots (a sequence that is `resuming`; `suspend` gives them back), or begun
+copies down.
 """
 
 from __future__ import annotations
@@ -11,7 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The demand was met: its pages are pinned on the gpu, its new pages are open."""
+    """The demand was met: its pages are pinned on the gpu, its new pages are open.
+
+    `recalled` pages came from the host now (not counting what landed before), `evicted` ones left
+    the gpu for a colder tier.
+    """
 
     recalled: int = 0
     evicted: int = 0
@@ -23,10 +29,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The demand will be met, if nothing else changes, once these tickets have ended.
+    """The demand can be met once these tickets have ended.
 
-    Do other work, `poll`, and ask again; or `wait` for them. With gpu and host alone this is so
-    only while slots are in quarantine after a copy that failed half submitted.
+    Do other work, `poll`, and ask again; or `wait` for them. They are flights of the demand's own
+    pages from a fallible tier; or copies down, already begun, that make room where only held pages
+    stand in the way; or slots in quarantine after a copy that failed.
     """
 
     tickets: tuple[int, ...]

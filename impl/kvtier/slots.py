@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kvtier_spec import SlotState
+from kvtier_spec import Kind, SlotState
 
 Fence = tuple[int, int]
 """(lane, number): all work of that lane up to that number."""
@@ -86,6 +86,30 @@ class SlotPool:
         self._become(slots, _QUARANTINED, _FREE)
         self._free.extend(_plain(slots))
 
+    def resize(self, count: int) -> tuple[Kind, list[int]]:
+        """Have so many slots; those that go are free. Give the event and its slots."""
+        if count < self.count:
+            gone = list(range(count, self.count))
+            self._become(gone, _FREE, _RETIRING)
+            self._free = deque(slot for slot in self._free if slot < count)
+            self.count = count
+            return Kind.RETIRE, gone
+        come = list(range(self.count, count))
+        self._lengthen(count)
+        self._become(come, _RETIRING, _FREE)
+        self._free.extend(come)
+        self.count = count
+        return Kind.GROW, come
+
+    def _lengthen(self, count: int) -> None:
+        """Have arrays for so many slots; new ones are retiring still."""
+        more = count - len(self._state)
+        if more > 0:
+            self._state = np.append(self._state, np.full(more, _RETIRING, np.uint8))
+            self.generation = np.append(self.generation, np.zeros(more, np.int64))
+            self._writes = np.pad(self._writes, ((0, 0), (0, more)))
+            self._reads = np.pad(self._reads, ((0, 0), (0, more)))
+
     def note_write(self, slots: Slots, fence: Fence) -> None:
         """Remember that the work up to a fence writes these slots."""
         self._writes = _noted(self._writes, slots, fence)
@@ -103,6 +127,10 @@ class SlotPool:
         found = _highest(self._writes, slots)
         merge_fences(found, _highest(self._reads, slots))
         return found
+
+    def owned(self) -> Slots:
+        """List the slots that pages or flights own."""
+        return np.flatnonzero(self._state == _OWNED)
 
     def states(self) -> tuple[SlotState, ...]:
         """Say the state of every slot, in the spec's words."""

@@ -16,12 +16,10 @@ import numpy as np
 
 from kvtier.errors import CopyFailed
 from kvtier.journal import Journal
-from kvtier.pages import Page
+from kvtier.pages import GPU, Page
 from kvtier.slots import Fence, SlotPool, Slots, merge_fences
 from kvtier.transfer import Copies, CopyFault, CopyRefused, Engine
 from kvtier_spec import Kind, Phase, Record
-
-GPU = 0
 
 
 class Quarantined(NamedTuple):
@@ -52,8 +50,7 @@ class Submissions:
         group = pages[0].group
         from_pool, to_pool = self.pools[source][group], self.pools[target][group]
         sources, targets = slots_of(pages, source), to_pool.take(len(pages))
-        waits = from_pool.fences_to_read(sources)
-        merge_fences(waits, to_pool.fences_to_write(targets))
+        waits = self.waits(source, target, group, sources, targets)
         waits.pop(lane, None)
         try:
             fence = self.engine.submit(Copies(lane, group, source, target, sources, targets), waits)
@@ -68,12 +65,24 @@ class Submissions:
         to_pool.note_write(targets, fence)
         return targets
 
+    def waits(
+        self, source: int, target: int, group: int, sources: Slots, targets: Slots
+    ) -> dict[int, int]:
+        """Say what copies must wait for: last writes of sources, all uses of targets."""
+        found = self.pools[source][group].fences_to_read(sources)
+        merge_fences(found, self.pools[target][group].fences_to_write(targets))
+        return found
+
+    def ticket(self) -> int:
+        """Hand a ticket out."""
+        self.tickets += 1
+        return self.tickets - 1
+
     def set_aside(self, tier: int, group: int, slots: Slots, lane: int) -> None:
         """Quarantine taken slots until all that a lane has queued so far is over."""
         self.pools[tier][group].quarantine(slots)
         fence = self.engine.record(lane)
-        self.quarantined.append(Quarantined(self.tickets, tier, group, slots, fence))
-        self.tickets += 1
+        self.quarantined.append(Quarantined(self.ticket(), tier, group, slots, fence))
         self.journal.emit([Record(Kind.QUARANTINE, slots=slots.tolist(), target=tier, group=group)])
 
     def poll(self) -> None:
@@ -83,18 +92,13 @@ class Submissions:
             if not self.engine.is_done(aside.fence):
                 still.append(aside)
                 continue
-            self.pools[aside.tier][aside.group].readmit(aside.slots)
-            self.journal.emit(
-                [
-                    Record(
-                        Kind.READMIT,
-                        slots=aside.slots.tolist(),
-                        target=aside.tier,
-                        group=aside.group,
-                    )
-                ]
-            )
+            self.readmit(aside.tier, aside.group, aside.slots)
         self.quarantined = still
+
+    def readmit(self, tier: int, group: int, slots: Slots) -> None:
+        """Give slots back whose job has ended."""
+        self.pools[tier][group].readmit(slots)
+        self.journal.emit([Record(Kind.READMIT, slots=slots.tolist(), target=tier, group=group)])
 
     def note_use(self, pages: Sequence[Page], fence: Fence) -> None:
         """Hand a user's last use of pinned pages to their slots: reads; of open pages, writes."""

@@ -82,7 +82,13 @@ is_absent = _state("absent", lambda c: c.state.phase is Phase.ABSENT)
 is_open = _state("open", lambda c: c.state.phase is Phase.OPEN)
 is_committed = _state("committed", lambda c: c.state.phase is Phase.COMMITTED)
 is_twin = _state("twin", lambda c: c.state.phase is Phase.TWIN)
-is_live = _state("open or committed", lambda c: c.state.phase in (Phase.OPEN, Phase.COMMITTED))
+is_written = _state(
+    "committed or forgotten", lambda c: c.state.phase in (Phase.COMMITTED, Phase.FORGOTTEN)
+)
+is_live = _state(
+    "open, committed or forgotten",
+    lambda c: c.state.phase in (Phase.OPEN, Phase.COMMITTED, Phase.FORGOTTEN),
+)
 is_readable = _state("has a valid replica", lambda c: bool(c.state.valid))
 
 # Its replicas and its flight.

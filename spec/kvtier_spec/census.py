@@ -326,7 +326,7 @@ def count(chain: Chain, *, pages: int, slots_each: int, bounds: Bounds | None = 
 
     >>> from kvtier_spec.chain import GPU_HOST
     >>> count(GPU_HOST, pages=1, slots_each=1).states
-    43
+    65
     """
     return Census(chain, pages, slots_each, bounds or Bounds()).run()
 

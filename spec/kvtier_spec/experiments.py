@@ -28,19 +28,25 @@ SILENT: dict[tuple[str, str], str] = {
     ("commit", "valid on gpu"): _PINNED,
     ("commit twin", "valid on gpu"): _PINNED,
     ("commit twin", "pinned"): "an open page has a user, and 'unheld' leaves only a pin",
+    ("commit late", "valid on gpu"): _PINNED,
+    ("commit late", "open"): "it would forget a page that is committed, which `forget` may do",
     ("join", "committed"): "only committed pages have a key and no gpu replica",
     ("joined", "twin"): "the join's 'same key' asks for a twin",
-    ("pin", "open or committed"): _NO_ROW + "a twin has its one pin",
-    ("unpin", "open or committed"): _NO_ROW + "a twin's one pin leaves by drop",
+    ("pin", "open, committed or forgotten"): _NO_ROW + "a twin has its one pin",
+    ("unpin", "open, committed or forgotten"): _NO_ROW + "a twin's one pin leaves by drop",
     ("unpin", "valid on gpu"): _PINNED,
     ("hold", "open: on the gpu"): _NO_ROW + "elsewhere an open page is held already",
-    ("unhold", "open or committed"): _NO_ROW + "nothing else can be held",
+    ("unhold", "open, committed or forgotten"): _NO_ROW + "nothing else can be held",
     ("unhold", "open: on the gpu"): _NO_ROW + "elsewhere the hold is its only user",
-    ("start", "open or committed"): _NO_ROW + "a twin is on the gpu, where no flight starts",
-    ("release", "committed"): "an open page or a twin has no other valid replica",
+    ("start", "open, committed or forgotten"): _NO_ROW
+    + "a twin is on the gpu, where no flight starts",
+    ("release", "committed or forgotten"): "an open page or a twin has no other valid replica",
     ("drop", "has a valid replica"): "a drop of an absent page changes nothing; it must not be "
     "journalled, and the trace checker refuses it",
-    ("doom", "open or committed"): "to doom a doomed page changes nothing; it must not be "
+    (
+        "doom",
+        "open, committed or forgotten",
+    ): "to doom a doomed page changes nothing; it must not be "
     "journalled, and the trace checker refuses it",
 }
 """(rule, guard) -> why no invariant sees its absence."""

@@ -52,6 +52,12 @@ def _doomed_beside_a_shadowed_page(_: Spec, world: World) -> bool:
     return doomed and any({GPU, HOST} <= p.state.valid for p in world.pages)
 
 
+def _forgotten_beside_a_findable_page(_: Spec, world: World) -> bool:
+    """A page from before a reset is suspended on the host, and another has come since."""
+    old = any(p.state.phase is Phase.FORGOTTEN and p.state.valid == {HOST} for p in world.pages)
+    return old and any(p.state.phase is Phase.COMMITTED for p in world.pages)
+
+
 def _replica_on_every_tier(spec: Spec, world: World) -> bool:
     return any(len(p.state.valid) == len(spec.chain) for p in world.pages)
 
@@ -62,6 +68,7 @@ ALWAYS: dict[str, Goal] = {
     "a twin beside the page of its key": _twin_beside_its_page,
     "an open page suspended on the host": _open_page_suspended_on_host,
     "a quarantined slot beside a live page": _quarantined_beside_a_live_page,
+    "a page forgotten by a reset beside one committed since": _forgotten_beside_a_findable_page,
     "a valid replica on every tier": _replica_on_every_tier,
 }
 WITH_FLIGHTS: dict[str, Goal] = {

@@ -192,16 +192,21 @@ def open_stays_writable(_: Spec, before: World, event: Event, after: World) -> I
         yield Violation("I6", f"page {event.page} is findable before its last write is ordered")
     if old.state.phase is Phase.OPEN and old.pins and event.rule == "copy":
         yield Violation("I6", f"open page {event.page} is moved while it may be written")
-    if old.state.phase is Phase.COMMITTED and new.state.phase is Phase.OPEN:
+    if old.state.phase in _WRITTEN and new.state.phase is Phase.OPEN:
         yield Violation("I6", f"committed page {event.page} became writable")
     if old.key is not None and new.key not in (old.key, None):
         yield Violation("I6", f"page {event.page} holds key {old.key} and is called {new.key}")
 
 
+_WRITTEN = (Phase.COMMITTED, Phase.FORGOTTEN)
+
+
 def commits_are_found(_: Spec, __: World, event: Event, after: World) -> Iterator[Violation]:
-    """I10, in a step: once committed, a key finds a page."""
-    if event.rule.startswith("commit") and finds(after, event.key) is None:
+    """I10, in a step: once committed, a key finds a page; what was forgotten stays so."""
+    if event.rule in ("commit", "commit twin") and finds(after, event.key) is None:
         yield Violation("I10", f"key {event.key} was committed and finds nothing")
+    if event.rule in ("forget", "commit late") and finds(after, event.key) is not None:
+        yield Violation("I10", f"{event.rule} leaves page {event.page} findable")
 
 
 def flights_end_once(spec: Spec, before: World, event: Event, after: World) -> Iterator[Violation]:
@@ -243,7 +248,9 @@ def queue_truth(spec: Spec, world: World, says: Snapshot) -> Iterator[Violation]
 def queue_of(spec: Spec, page: Page, tier: int) -> str | None:
     """Derive where a replica stands: 'evict', 'reclaim' or neither (None).
 
-    Neither: pinned, in flight, private and used, held with no tier below to go to.
+    Neither: pinned, in flight, private and used, held with no way down *now*: with no colder
+    replica, and with no eager copy to the tier below. So whatever stands in the eviction order of a
+    tier behind the gpu can leave it at once, and the planner may count it.
     """
     state = page.state
     if tier not in state.valid or (state.flight and state.flight[0] == tier):
@@ -253,8 +260,9 @@ def queue_of(spec: Spec, page: Page, tier: int) -> str | None:
         return "reclaim"
     if page.pins or state.phase is Phase.TWIN:
         return None
-    stuck = page.holds > 0 and tier == len(spec.chain) - 1
-    return None if stuck else "evict"
+    has_way = tier + 1 < len(spec.chain) and spec.chain.is_eager(tier, tier + 1)
+    is_clean = len(state.valid) > 1
+    return "evict" if not page.holds or has_way or is_clean else None
 
 
 def _queued(page: int, tier: int, order: str | None, says: Snapshot) -> Iterator[Violation]:
@@ -281,6 +289,8 @@ def snapshot_matches(spec: Spec, world: World, says: Snapshot) -> Iterator[Viola
             yield Violation(
                 "I5", f"page {index} has {says.holds.get(index, 0)} holds, not {page.holds}"
             )
+        if page.state.phase is Phase.FORGOTTEN and not page.pins + page.holds:
+            yield Violation("I5", f"forgotten page {index} outlives its users")
     found = {p.key: i for i, p in enumerate(world.pages) if p.state.phase is Phase.COMMITTED}
     if dict(says.found) != found:
         yield Violation("I10", f"lookups find {dict(says.found)}, the journal says {found}")

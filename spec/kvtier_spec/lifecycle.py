@@ -10,6 +10,9 @@ Open pages have one replica: a copy of one is a move (its source is given in the
 stale copy must never survive a write. Private pages (open, twin) have one user and leave with it:
 their last user goes by `drop` or `doom`, never by `unpin` or `unhold`.
 
+A reset forgets: `forget` takes a page's key away and leaves all else, so that its users go on with
+it; `commit late` is the commit of a sequence from before the reset, which nobody may find.
+
 Everything else is derived from `RULES`: the `transitions` machine, the compiled dict of the trace
 checker and the fuzzer, the explorer, the census, the pictures.
 """
@@ -171,6 +174,20 @@ RULES: tuple[Rule, ...] = (
         _nothing,
     ),
     Rule(
+        "commit late",
+        Kind.COMMIT,
+        (g.is_open, g.valid_on_gpu, g.pinned, g.fenced),
+        lambda c: replace(c.state, phase=Phase.FORGOTTEN),
+        _nothing,
+    ),
+    Rule(
+        "forget",
+        Kind.FORGET,
+        (g.is_committed,),
+        lambda c: replace(c.state, phase=Phase.FORGOTTEN),
+        _nothing,
+    ),
+    Rule(
         "join",
         Kind.JOIN,
         (g.is_committed, g.none_on_gpu, g.no_flight_into_gpu, g.same_key),
@@ -266,7 +283,7 @@ RULES: tuple[Rule, ...] = (
         "release",
         Kind.RELEASE,
         (
-            g.is_committed,
+            g.is_written,
             g.valid_on_target,
             g.another_valid,
             g.not_flight_source,

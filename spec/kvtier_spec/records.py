@@ -19,9 +19,11 @@ class Record:
 
     `slots` has one entry a page where the event takes slots (open, copy, start), and names slots
     themselves in slot events. `source` and `target` are tier positions; events of one tier name it
-    as `target`. `keys` and `fence` belong to commits, `twins` to joins. `is_private` marks the
-    commit of twins, `is_touched` the failure of a job that may still touch its target, `is_fault`
-    a loss by a device fault.
+    as `target`. `keys` and `fence` belong to commits, `twins` to joins.
+
+    `is_private` marks the commit of twins, `is_late` a commit that a reset has overtaken,
+    `is_touched` the failure of a job that may still touch its target, `is_fault` a loss by a device
+    fault, `is_eviction` a release of the warmest replica: the page goes down without a copy.
 
     >>> Record(Kind.RELEASE, [4, 7], target=1).pages
     [4, 7]
@@ -39,6 +41,8 @@ class Record:
     is_private: bool = False
     is_touched: bool = False
     is_fault: bool = False
+    is_late: bool = False
+    is_eviction: bool = False
 
 
 Batch = Sequence[Record]

@@ -1,7 +1,7 @@
 """Pictures and tables of the lifecycle, generated from the table and never kept by hand.
 
-`mermaid` draws the settled states (no flight) unless asked for all; `table` says event x state ->
-what the page becomes, with the conditions that remain to be asked.
+`mermaid` draws the settled states (no flight, not forgotten by a reset) unless asked for all;
+`table` says event x state -> what the page becomes, with the conditions that remain to be asked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from kvtier_spec.chain import GPU_HOST, GPU_HOST_DISK, Chain
 from kvtier_spec.lifecycle import RULES
 from kvtier_spec.machine import Row, rows
 from kvtier_spec.states import ABSENT, State
+from kvtier_spec.vocabulary import Phase
 
 
 def mermaid(chain: Chain, *, with_flights: bool = False) -> str:
@@ -20,7 +21,11 @@ def mermaid(chain: Chain, *, with_flights: bool = False) -> str:
     >>> mermaid(GPU_HOST).splitlines()[0]
     'stateDiagram-v2'
     """
-    shown = [s for s in states.generate(chain) if with_flights or s.flight is None]
+    shown = [
+        s
+        for s in states.generate(chain)
+        if with_flights or (s.flight is None and s.phase is not Phase.FORGOTTEN)
+    ]
     lines = ["stateDiagram-v2", "    direction LR"]
     lines += [
         f"    {_id(chain, s)} : {_said([states.name(chain, s)])}" for s in shown if s != ABSENT

@@ -58,6 +58,8 @@ def name(chain: Chain, state: State) -> str:
     return _PREFIX.get(state.phase, f"{state.phase}@") + "+".join(parts)
 
 
+_SHARED = (Phase.COMMITTED, Phase.FORGOTTEN)
+"""Phases in which a page may have many users, and replicas on any tiers."""
 _PREFIX = {Phase.COMMITTED: "", Phase.DOOMED: "doomed "}
 
 
@@ -77,13 +79,14 @@ def generate(chain: Chain) -> tuple[State, ...]:
     held = [frozenset(c) for size in span for c in combinations(span, size + 1)]
     found = [ABSENT, State(Phase.TWIN, frozenset({GPU}))]
     found += [State(Phase.OPEN, frozenset({tier})) for tier in span]
-    found += [State(Phase.COMMITTED, valid) for valid in held]
+    found += [State(phase, valid) for phase in _SHARED for valid in held]
     for source, target in flights(chain):
         flight = (source, target)
         found.append(State(Phase.OPEN, frozenset({source}), flight))
         found.append(State(Phase.DOOMED, frozenset(), flight))
         found += [
-            State(Phase.COMMITTED, valid, flight)
+            State(phase, valid, flight)
+            for phase in _SHARED
             for valid in held
             if source in valid and target not in valid
         ]

@@ -147,6 +147,9 @@ class Checker:
         pool = group.pools[record.target]
         for slot in record.slots:
             found = pool[slot] if 0 <= slot < len(pool) else "not there"
+            if record.kind is Kind.GROW and slot == len(pool):
+                pool.append(before)
+                found = before
             if found is not before:
                 detail = f"slot {slot} of {self.chain.tiers[record.target].name} is {found}"
                 raise TraceError(self.position, record.kind, None, f"slot {before}", detail)
@@ -228,7 +231,7 @@ class Checker:
         """Enter the new state; keep the index of findable pages in step with it."""
         if facts.record.kind is Kind.COMMIT:
             held.key = facts.key
-            if not facts.record.is_private:
+            if not (facts.record.is_private or facts.record.is_late):
                 group.found[facts.key] = facts.page
         held.state = after
         if after.phase in _GONE and group.found.get(held.key) == facts.page:
@@ -262,12 +265,12 @@ class _Facts:
 
 _TAKES = frozenset({Kind.OPEN, Kind.COPY, Kind.START})
 _TWIN = State(Phase.TWIN, frozenset({states.GPU}))
-_GONE = (Phase.ABSENT, Phase.DOOMED)
+_GONE = (Phase.ABSENT, Phase.DOOMED, Phase.FORGOTTEN)
 
 
 def _rule_of(record: Record) -> str:
-    if record.kind is Kind.COMMIT and record.is_private:
-        return "commit twin"
+    if record.kind is Kind.COMMIT and (record.is_private or record.is_late):
+        return "commit twin" if record.is_private else "commit late"
     if record.kind is Kind.FAIL and record.is_touched:
         return "fail touched"
     return record.kind

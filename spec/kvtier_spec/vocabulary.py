@@ -21,6 +21,8 @@ class Phase(StrEnum):
     """Its bytes never change again; findable under its key."""
     TWIN = "twin"
     """Committed, but another page was found under the key first: private, one user, gpu only."""
+    FORGOTTEN = "forgotten"
+    """Committed before a reset, or by a sequence from before it: not findable, else the same."""
     DOOMED = "doomed"
     """Dropped while a flight still touches two slots: not findable, no users, nothing readable."""
 
@@ -50,6 +52,7 @@ class Kind(StrEnum):
 
     OPEN = "open"
     COMMIT = "commit"
+    FORGET = "forget"
     JOIN = "join"
     PIN = "pin"
     UNPIN = "unpin"

@@ -273,6 +273,8 @@ def _page_events(spec: Spec, world: World, event: Event) -> Iterator[Event]:
     elif event.rule in ("commit", "commit twin"):
         keys = _keys(world)
         yield from (replace(event, key=k, fenced=f) for k in keys for f in (True, False))
+    elif event.rule == "commit late":
+        yield from (replace(event, fenced=f) for f in (True, False))
     elif event.rule == "join":
         twins = (i for i, p in enumerate(world.pages) if p.state.phase is Phase.TWIN)
         yield from (replace(event, twin=twin) for twin in twins if twin != event.page)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 
@@ -20,6 +20,7 @@ from kvtier.config import Config
 from kvtier.pages import Page
 from kvtier.sequence import Sequence
 from kvtier.transfer import NullEngine
+from kvtier_spec import GPU_HOST, GPU_HOST_DISK, Chain
 
 BURST_PAGES = 1000
 ROUNDS = 15
@@ -52,6 +53,10 @@ def measure(rounds: int = ROUNDS) -> list[Burst]:
         "recall": _recall,
         "recall and evict": _swap,
         "reclaim shadows for copies": _reclaim,
+        "3 tiers: evict with a copy, host full of clean pages": _cascade,
+        "3 tiers: write down ahead": _write_down,
+        "3 tiers: fetch": _fetch,
+        "3 tiers: recall and evict": lambda: _swap(GPU_HOST_DISK),
     }
     return [_time(name, prepare, rounds) for name, prepare in kinds.items()]
 
@@ -83,12 +88,21 @@ def _baseline() -> Prepared:
     return Prepared(run, BURST_PAGES)
 
 
-def _cache(policy: str, gpu: int, host: int) -> Cache:
-    cache = Cache(
-        Config(slots={"gpu": gpu, "host": host}, policy=policy), engine=NullEngine([4096])
-    )
+def _cache(policy: str, gpu: int, host: int, chain: Chain = GPU_HOST, share: float = 1.0) -> Cache:
+    """Make a cache; `share` is how much of the host a cleaner keeps clean, if there is a disk."""
+    slots = dict(zip((tier.name for tier in chain.tiers), (gpu, host, 8 * host), strict=False))
+    config = Config(slots=slots, chain=chain, policy=policy, clean_low=share, clean_high=share)
+    cache = Cache(config, engine=NullEngine([4096]))
     cache.subscribe(lambda _batch: None)
     return cache
+
+
+def _settle(cache: Cache) -> None:
+    """Let everything that is under way end, and what the cleaner begins upon that."""
+    while True:
+        cache.poll()
+        if not cache.flights():
+            return
 
 
 def _fill(cache: Cache, name: str) -> Sequence:
@@ -123,12 +137,50 @@ def _recall() -> Prepared:
     return Prepared(first.resume, BURST_PAGES)
 
 
-def _swap() -> Prepared:
+def _swap(chain: Chain = GPU_HOST) -> Prepared:
     """Recall a suspended sequence while as many pages go down: two moves a page."""
-    cache = _cache("exclusive", BURST_PAGES, 4 * BURST_PAGES)
+    cache = _cache("exclusive", BURST_PAGES, 4 * BURST_PAGES, chain, share=0)
     first = _fill(cache, "a")
     _fill(cache, "b")
     return Prepared(first.resume, 2 * BURST_PAGES)
+
+
+def _cascade() -> Prepared:
+    """Evict pages of the gpu into a host full of clean ones, which sink: two moves a page."""
+    cache = _cache("exclusive", BURST_PAGES, BURST_PAGES, GPU_HOST_DISK)
+    _fill(cache, "a")
+    _fill(cache, "b")
+    _settle(cache)
+    cache.config = replace(cache.config, clean_low=0, clean_high=0)
+    other = cache.sequence()
+    return Prepared(lambda: other.resume(new=BURST_PAGES), 2 * BURST_PAGES)
+
+
+def _write_down() -> Prepared:
+    """Let the cleaner write the host down: flights begun and landed, and all polls meanwhile."""
+    cache = _cache("exclusive", BURST_PAGES, BURST_PAGES, GPU_HOST_DISK)
+    _fill(cache, "a")
+    _fill(cache, "b")
+    return Prepared(lambda: _settle(cache), BURST_PAGES)
+
+
+def _fetch() -> Prepared:
+    """Resume a sequence from the disk: flights begun and landed, pages pinned."""
+    cache = _cache("exclusive", 2 * BURST_PAGES, BURST_PAGES, GPU_HOST_DISK)
+    first = _fill(cache, "a")
+    for name in ("b", "c", "d"):
+        _fill(cache, name).close()
+        _settle(cache)
+    blocker = cache.sequence()
+    blocker.resume(new=2 * BURST_PAGES)
+    blocker.close()
+    _settle(cache)
+
+    def run() -> None:
+        while not first.resume():
+            cache.poll()
+
+    return Prepared(run, BURST_PAGES)
 
 
 def _reclaim() -> Prepared:

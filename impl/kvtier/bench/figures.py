@@ -13,8 +13,9 @@ from importlib import resources
 from pathlib import Path
 
 from kvtier.policy import POLICIES
-from kvtier.replay import Counts, Replay, Sizes
+from kvtier.replay import Counts, Modes, Replay, Sizes
 from kvtier.trace import Request, load
+from kvtier_spec import GPU_HOST, GPU_HOST_DISK
 
 COUNTED = (
     "gpu_hits",
@@ -46,14 +47,17 @@ class Figure:
     @property
     def unsupported(self) -> str:
         """Say why this version cannot run the row; empty if it can."""
-        if self.disk:
-            return "needs a disk tier"
         return "" if self.mode in POLICIES else f"needs the policy {self.mode}"
 
     def run(self, requests: list[Request], tick: Callable[[int], object]) -> Counts:
         """Replay the row on the null engine."""
-        sizes = Sizes(window=self.window, gpu=self.gpu, host=self.host)
-        return Replay(requests, sizes, self.mode, moves_bytes=False).run(tick)
+        slots = {"gpu": self.gpu, "host": self.host}
+        chain = GPU_HOST_DISK if self.disk else GPU_HOST
+        if self.disk:
+            slots["disk"] = self.disk
+        modes = Modes(policy=self.mode, cold_policy=self.disk_shadows or "none")
+        sizes = Sizes(window=self.window, slots=slots)
+        return Replay(requests, sizes, modes, chain, moves_bytes=False).run(tick)
 
     def differences(self, counts: Counts) -> dict[str, tuple[int, int]]:
         """Give the counts that differ, as (expected, found)."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvtier.errors import KvtierError
-from kvtier.replay import Replay, Sizes
+from kvtier.replay import Modes, Replay, Sizes
 from kvtier.trace import Request
 from kvtier_spec import Batch, Kind
 
@@ -70,7 +70,8 @@ def compare(
     tick: Callable[[int], object] = lambda _: None,
 ) -> Compared:
     """Replay a trace in both; raise Differs at the first request that tells them apart."""
-    runs = [Replay(requests, sizes, name, moves_bytes=False) for name in ("exclusive", mode)]
+    modes = [Modes(policy=name) for name in ("exclusive", mode)]
+    runs = [Replay(requests, sizes, each, moves_bytes=False) for each in modes]
     places = [Primaries(), Primaries()]
     for run, place in zip(runs, places, strict=True):
         run.cache.subscribe(place)

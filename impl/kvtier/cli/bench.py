@@ -88,7 +88,7 @@ def inclusion(folder: Path) -> None:
             path = find_trace(folder, trace)
             if path is None:
                 continue
-            requests, sizes = load(path), Sizes(window=window, gpu=gpu, host=host)
+            requests, sizes = load(path), Sizes(window=window, slots={"gpu": gpu, "host": host})
             for mode in FREE:
                 task = bar.add_task(f"{trace} {mode}", total=len(requests))
                 done = compare(requests, sizes, mode, lambda n, t=task: bar.update(t, completed=n))  # type: ignore[misc]

@@ -3,11 +3,38 @@
 from kvtier.policy.base import Policy
 from kvtier.policy.exclusive import Exclusive
 from kvtier.policy.page_first import PageFirst
-from kvtier.policy.shadow_first import ShadowFirst, ShadowFirstHottest
+from kvtier.policy.shadow_first import LatestShadowFirst, ShadowFirst, ShadowFirstHottest
+from kvtier.policy.write_through import WriteThrough, WriteThroughSelective
 
 POLICIES: dict[str, type[Policy]] = {
-    policy.name: policy for policy in (Exclusive, PageFirst, ShadowFirst, ShadowFirstHottest)
+    policy.name: policy
+    for policy in (
+        Exclusive,
+        PageFirst,
+        ShadowFirst,
+        ShadowFirstHottest,
+        WriteThrough,
+        WriteThroughSelective,
+    )
 }
-"""Policies by name."""
+"""Policies of gpu and host, by name."""
 
-__all__ = ["POLICIES", "Exclusive", "PageFirst", "Policy", "ShadowFirst", "ShadowFirstHottest"]
+COLD_POLICIES: dict[str, type[Policy]] = {
+    "none": Exclusive,
+    "shadow_first": LatestShadowFirst,
+    "page_first": PageFirst,
+}
+"""Policies of the tiers behind the host: what becomes of the copy there when a page comes up."""
+
+__all__ = [
+    "COLD_POLICIES",
+    "POLICIES",
+    "Exclusive",
+    "LatestShadowFirst",
+    "PageFirst",
+    "Policy",
+    "ShadowFirst",
+    "ShadowFirstHottest",
+    "WriteThrough",
+    "WriteThroughSelective",
+]

@@ -1,4 +1,4 @@
-"""What a policy decides: who leaves the gpu, what a recall leaves, what a full host gives up.
+"""What a policy decides: who leaves the gpu, what a recall leaves, what a full tier gives up.
 
 A policy chooses; it never touches a page. The planner asks, with orders that already leave out
 whatever may not go. Each policy is one file and one line in `policy/__init__.py`.
@@ -6,7 +6,7 @@ whatever may not go. Each policy is one file and one line in `policy/__init__.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Reversible
+from collections.abc import Hashable, Iterable, Reversible
 from itertools import islice
 from typing import ClassVar
 
@@ -25,6 +25,20 @@ class Policy:
     touches_shadows: ClassVar[bool] = False
     """Whether the last unpin of a page moves its shadow to the end of the reclaim order."""
 
+    writes_through: ClassVar[bool] = False
+    """Whether pages are copied to the host at use, and leave the gpu without a copy."""
+
+    def name_keys(self, keys: Iterable[Hashable]) -> None:
+        """Take note that a request names these keys."""
+
+    def is_worth_a_copy(self, key: Hashable) -> bool:
+        """Say whether a page that is used is to be written through."""
+        del key
+        return self.writes_through
+
+    def forget(self) -> None:
+        """Forget what was learnt of keys (a reset)."""
+
     def victims(self, candidates: Iterable[Page], count: int) -> list[Page]:
         """Choose the pages that leave the gpu: the coldest."""
         return list(islice(candidates, count))
@@ -36,10 +50,10 @@ class Policy:
     def give_up(
         self, count: int, shadows: Reversible[Page], pages: Reversible[Page], *, pages_count: int
     ) -> tuple[list[Page], list[Page]]:
-        """Choose what a full host gives up: shadows to reclaim and pages to drop.
+        """Choose what a full tier gives up: shadows to reclaim and pages that leave it.
 
         `shadows` come in reclaim order, oldest first, `pages` coldest first; `pages_count` says how
-        many pages there are.
+        many pages there are. A page that leaves goes to its colder replica, or is dropped.
         """
         del pages_count
         gone = list(islice(iter(shadows), count))

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvtier.errors import CacheClosed, ConfigError
-from kvtier.tiers.base import Bytes
+from kvtier.tiers.base import Bytes, Memory
 
 if TYPE_CHECKING:
     import torch
 
 
-class DevicePool:
+class DevicePool(Memory):
     """Slots in a torch tensor of shape (slots, page_bytes), dtype uint8.
 
     `tensor` is made on `device`, or adopted: a runtime that owns its KV memory passes it, and it is
@@ -34,6 +34,7 @@ class DevicePool:
         tensor: torch.Tensor | None = None,
     ) -> None:
         module = _torch()
+        self._is_adopted = tensor is not None
         if tensor is None:
             tensor = module.zeros((slots, page_bytes), dtype=module.uint8, device=device)
         self._tensor: torch.Tensor | None = _as_bytes(module, tensor, slots, page_bytes)
@@ -58,11 +59,34 @@ class DevicePool:
         return found
 
     def write(self, slots: NDArray[np.int64], data: Bytes) -> None:
-        """Copy slots from the host."""
+        """Copy slots from the host; they are there when it returns, for any stream."""
         torch = _torch()
         index = torch.from_numpy(slots).to(self.tensor.device)
         rows = torch.from_numpy(np.ascontiguousarray(data)).to(self.tensor.device)
         self.tensor.index_copy_(0, index, rows)
+        if self.tensor.is_cuda:
+            torch.cuda.current_stream(self.tensor.device).synchronize()
+
+    def resize(self, slots: int) -> None:
+        """Have so many slots; `tensor` is another one afterwards. Not for adopted memory."""
+        if self._is_adopted:
+            raise ConfigError("adopted memory cannot be resized: its owner has its address")
+        old = self.tensor
+        kept = min(slots, len(old))
+        try:
+            new = old.new_zeros((slots, old.shape[1]))
+        except RuntimeError as error:
+            if slots > len(old):
+                raise ConfigError(f"no device memory for {slots} slots: {error}") from error
+            self._tensor = old[:slots]  # no memory to copy what is left: keep it where it is
+            return
+        new[:kept] = old[:kept]
+        self._tensor = new
+
+    @property
+    def is_resizable(self) -> bool:
+        """Say no of adopted memory."""
+        return not self._is_adopted
 
     def close(self) -> None:
         """Let the tensor go."""

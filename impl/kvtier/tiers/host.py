@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvtier.errors import CacheClosed, ConfigError
-from kvtier.tiers.base import Bytes
+from kvtier.tiers.base import Bytes, Memory
 
 
-class HostPool:
+class HostPool(Memory):
     """Slots in host memory; also what stands for the gpu where there is no torch.
 
     `array` has shape (slots, page_bytes), dtype uint8: users write their open pages into it.
@@ -21,11 +21,7 @@ class HostPool:
     """
 
     def __init__(self, slots: int, page_bytes: int) -> None:
-        try:
-            self._array: Bytes | None = np.zeros((slots, page_bytes), np.uint8)
-        except MemoryError as error:
-            size = slots * page_bytes
-            raise ConfigError(f"no host memory for {slots} slots, {size} bytes") from error
+        self._array: Bytes | None = _zeros(slots, page_bytes)
 
     @property
     def array(self) -> Bytes:
@@ -47,6 +43,39 @@ class HostPool:
         """Copy slots in."""
         self.array[slots] = data
 
+    @property
+    def is_resizable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def resize(self, slots: int) -> None:
+        """Have so many slots; `array` is another one afterwards."""
+        old = self.array
+        try:
+            new = _zeros(slots, old.shape[1])
+        except ConfigError:
+            if slots > len(old):
+                raise
+            self._array = old[:slots]  # no memory to copy what is left: keep it where it is
+            return
+        kept = min(slots, len(old))
+        new[:kept] = old[:kept]
+        self._array = new
+
+    def invalidate(self, kept: NDArray[np.int64]) -> None:
+        """Overwrite all other slots with zeros."""
+        others = np.ones(len(self.array), bool)
+        others[kept] = False
+        self.array[others] = 0
+
     def close(self) -> None:
         """Let the memory go."""
         self._array = None
+
+
+def _zeros(slots: int, page_bytes: int) -> Bytes:
+    try:
+        return np.zeros((slots, page_bytes), np.uint8)
+    except MemoryError as error:
+        size = slots * page_bytes
+        raise ConfigError(f"no host memory for {slots} slots, {size} bytes") from error

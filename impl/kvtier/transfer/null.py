@@ -6,10 +6,10 @@ For replaying traces at full speed and for measuring book-keeping alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from kvtier.slots import Fence
-from kvtier.transfer.base import FIRST_USER_LANE, Copies, Fences
+from kvtier.transfer.base import FIRST_USER_LANE, Copies, Ended, Fences
 
 
 class Lanes:
@@ -32,12 +32,14 @@ class Lanes:
 
 
 class NullEngine:
-    """Book-keeping only; `page_bytes` of each group is what it counts."""
+    """Book-keeping only; `page_bytes` of each group is what it counts (nothing if not given)."""
 
-    def __init__(self, page_bytes: Sequence[int] = (0,)) -> None:
+    def __init__(self, page_bytes: Sequence[int] = ()) -> None:
         self._lanes = Lanes()
         self._page_bytes = tuple(page_bytes)
         self._copied: Counter[tuple[int, int]] = Counter()
+        self._begun: dict[int, Copies] = {}
+        self._jobs = 0
 
     @property
     def memories(self) -> None:
@@ -51,8 +53,35 @@ class NullEngine:
     def submit(self, copies: Copies, waits: Fences) -> Fence:
         """Count the copies; they are done."""
         del waits
-        self._copied[copies.source, copies.target] += len(copies) * self._page_bytes[copies.group]
+        self._count(copies)
         return self._lanes.next(copies.lane)
+
+    def start(self, copies: Copies, waits: Fences) -> int:
+        """Begin a job; it has ended."""
+        del waits
+        self._jobs += 1
+        self._begun[self._jobs] = copies
+        return self._jobs
+
+    def ended(self) -> list[Ended]:
+        """Give all jobs that were begun since, and count their bytes."""
+        found, self._begun = self._begun, {}
+        for copies in found.values():
+            self._count(copies)
+        return [Ended(job) for job in found]
+
+    def _count(self, copies: Copies) -> None:
+        sizes, group = self._page_bytes, copies.group
+        size = sizes[group] if group < len(sizes) else 0
+        self._copied[copies.source, copies.target] += len(copies) * size
+
+    def wait_for(self, jobs: Collection[int], timeout_s: float | None = None) -> bool:
+        """Say yes: all jobs have ended."""
+        del jobs, timeout_s
+        return True
+
+    def abandon(self, job: int) -> None:
+        """Do nothing: all jobs have ended."""
 
     def record(self, lane: int) -> Fence:
         """Give a fence of the lane; it is passed."""
@@ -66,7 +95,7 @@ class NullEngine:
         del fence
         return True
 
-    def synchronize(self) -> None:
+    def synchronize(self, *, with_jobs: bool = True) -> None:
         """Do nothing: all work is done."""
 
     def copied(self) -> Mapping[tuple[int, int], int]:
