@@ -205,3 +205,14 @@ def test_a_pool_grows_at_its_end_and_nowhere_else() -> None:
         with pytest.raises(TraceError, match="slot retiring"):
             follows.feed([Record(Kind.GROW, slots=[slot], target=0)])
     follows.feed([Record(Kind.RETIRE, slots=[1], target=0), Record(Kind.GROW, slots=[1], target=0)])
+
+
+def test_an_eviction_is_of_the_warmest_replica() -> None:
+    """Who calls the release of a shadow an eviction is contradicted."""
+    follows = Checker(GPU_HOST, [(1, 1)])
+    follows.feed([Record(Kind.OPEN, [1], [0]), Record(Kind.COMMIT, [1], keys=["k"], fence=(3, 1))])
+    follows.feed([Record(Kind.UNPIN, [1]), Record(Kind.COPY, [1], [0], source=0, target=1)])
+
+    with pytest.raises(TraceError, match="the warmest replica"):
+        follows.feed([Record(Kind.RELEASE, [1], target=1, is_eviction=True)])
+    follows.feed([Record(Kind.RELEASE, [1], target=0, is_eviction=True)])

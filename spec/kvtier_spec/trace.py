@@ -169,6 +169,9 @@ class Checker:
             facts = _Facts(record, page, slot, key, twin)
             if row is None:
                 raise self._refused(group, rule, event, held, facts)
+            if record.is_eviction and record.target != min(held.state.valid):
+                name = states.name(self.chain, held.state)
+                raise TraceError(self.position, event, page, "the warmest replica", name)
             self._follow(group, row, held, facts)
             self.position += 1
 
