@@ -66,7 +66,7 @@ class GroupPlan:
     releases: list[Release] = field(default_factory=list)
     drop: list[Page] = field(default_factory=list)
     unclean: list[Page] = field(default_factory=list)
-    """Those of `drop` that leave the host and could be written down before."""
+    """Those of `drop` that could be written to the tier below before."""
     offload: list[Page] = field(default_factory=list)
     batch: list[Page] = field(default_factory=list)
     """Re-bound and copied pages in eviction order: how they enter the host order."""

@@ -80,6 +80,7 @@ class Resizing:
         """Clear the slots that go, wait for the device, change the books, return the memory."""
         try:
             self._store.run(Plan(self.plans), None)
+            self.demands.kept.clear()
             self._store.engine.synchronize(with_jobs=False)
             self._change_books()
         finally:
@@ -105,9 +106,10 @@ class Resizing:
     def _under_way(self, group: int, limit: int) -> tuple[int, ...]:
         """List what is going on in the slots that go, and whatever flies from or to this tier.
 
-        For its memory moves, and a thread would go on with the old one.
+        For its memory moves, and a thread would go on with the old one, also for what was given up.
         """
         store = self._store
+        flights = [*store.ledger.flights.values(), *store.flights.given_up.values()]
         tickets = [
             aside.ticket
             for aside in store.copies.quarantined
@@ -115,12 +117,7 @@ class Resizing:
         ]
         tickets += [
             flight.ticket
-            for flight in store.ledger.flights.values()
-            if flight.group == group and self.tier in (flight.source, flight.target)
-        ]
-        tickets += [
-            flight.ticket
-            for flight in store.flights.given_up.values()
+            for flight in flights
             if flight.group == group and self.tier in (flight.source, flight.target)
         ]
         return tuple(tickets)
