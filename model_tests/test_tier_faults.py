@@ -36,13 +36,14 @@ class Bad(HostPool):
     def __init__(self, slots: int, page_bytes: int) -> None:
         super().__init__(slots, page_bytes)
         self.bad_reads = self.bad_writes = self.hangs = False
+        self.bad_slot: int | None = None
         self.gate, self.entered = threading.Event(), threading.Event()
         self.writes = 0
 
     def read(self, slots: Any) -> Any:
         """Read, or not."""
         self._maybe_hang()
-        if self.bad_reads:
+        if self.bad_reads or self.bad_slot in slots.tolist():
             raise OSError("unreadable")
         return super().read(slots)
 
@@ -105,11 +106,16 @@ def down(of: Cache, keys: str, *, end: str = "close") -> Any:
     return first
 
 
+def spoil(of: Cache, memories: list[list[Any]], key: str) -> None:
+    """Make one page unreadable on the disk."""
+    memories[2][0].bad_slot = of._store.ledger.found[0][key].slots[2]  # noqa: SLF001
+
+
 def test_a_resume_may_be_given_up_when_it_has_just_failed() -> None:
     """suspend() notices the failure first, and has nothing left to do."""
     of, memories = cache({"gpu": 3, "host": 3, "disk": 20})
     sequence = down(of, "ab", end="suspend")
-    memories[2][0].bad_reads = True
+    spoil(of, memories, "b")
     assert isinstance(sequence.resume(), Busy)
 
     sequence.suspend()
@@ -127,7 +133,7 @@ def test_a_prompt_may_name_a_key_twice_and_lose_a_page() -> None:
     of, memories = cache({"gpu": 3, "host": 3, "disk": 20})
     down(of, "ac")
     sequence = of.sequence(["a", "a", "c"])
-    memories[2][0].bad_reads = True
+    spoil(of, memories, "c")
     answer = sequence.resume()
     assert isinstance(answer, Busy)
     of.wait(answer.tickets)
@@ -213,12 +219,12 @@ def test_a_page_that_cannot_be_read_on_its_way_down_is_lost_there() -> None:
 @pytest.mark.parametrize("is_dead", [False, True])
 def test_closing_begins_nothing_and_leaves_nothing_under_way(is_dead: bool) -> None:
     """The cleaner is off while a cache closes."""
-    of, memories = cache({"gpu": 40, "host": 40, "disk": 90}, threads=2)
+    of, memories = cache({"gpu": 600, "host": 600, "disk": 1200}, threads=2)
     memories[2][0].bad_writes = is_dead
-    for name in "abcdef":
+    for name in "ab":
         sequence = of.sequence()
-        assert sequence.resume(new=40)
-        sequence.commit([(name, at) for at in range(40)])
+        assert sequence.resume(new=600)
+        sequence.commit([(name, at) for at in range(600)])
         sequence.close()
 
     of.close()
